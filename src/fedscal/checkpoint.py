@@ -1,0 +1,126 @@
+"""Checkpoints: the server's state and the clients' memories after a round, whole or not there.
+
+``checkpoints/round-0007/`` holds ``state.safetensors`` and ``manifest.json``, which names every file
+that belongs to the round with its sha256, the clients' memory files included. The last two rounds
+are kept: if the newest is damaged, the one before it is used.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedscal import files, weights
+from fedscal.errors import ModelRefused
+from fedscal.models.store import read_json, read_tensors
+from fedscal.server.rule import ServerState
+from fedscal.types import ClientId, Memory
+
+_KEEP = 2
+
+
+class DiskMemories:
+    """The clients' memories as files, so that main memory does not grow with the number of clients."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.index: dict[ClientId, dict[str, str]] = {}
+
+    def get(self, client: ClientId) -> Memory:
+        """Return a client's memory; empty before its first participation."""
+        if client not in self.index:
+            return {}
+        entry = self.index[client]
+        return weights.unflatten(read_tensors(self._folder / entry["file"], entry["sha256"]))
+
+    def put(self, client: ClientId, round_: int, memory: Memory) -> None:
+        """Write a client's memory of a round beside the older one, which a resumed run may still need."""
+        data = weights.to_bytes(weights.flatten(memory))
+        name = f"{client}-{round_:04}.safetensors"
+        files.write_bytes(self._folder / name, data)
+        self.index[client] = {"file": name, "sha256": files.sha256(data)}
+
+    def keep_only(self, names: set[str]) -> None:
+        """Delete the files that no checkpoint names any more."""
+        for path in self._folder.glob("*.safetensors"):
+            if path.name not in names:
+                path.unlink()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A round that was finished, and what is needed to go on after it."""
+
+    round: int
+    state: ServerState
+    memories: dict[ClientId, dict[str, str]]
+
+
+class Checkpoints:
+    """The checkpoints of one run directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.memories = DiskMemories(folder / "memory")
+
+    def save(self, round_: int, state: ServerState) -> None:
+        """Write the round's checkpoint, then let go of older ones."""
+        data = weights.to_bytes(weights.flatten(state.models))
+        manifest = {
+            "round": round_,
+            "files": {"state.safetensors": files.sha256(data)},
+            "memories": self.memories.index,
+        }
+        content = {"state.safetensors": data, "manifest.json": json.dumps(manifest, indent=1).encode()}
+        files.write_dir(self.folder / f"round-{round_:04}", content)
+        self._forget_old()
+
+    def latest(self) -> Checkpoint | None:
+        """Return the newest whole checkpoint; None if there never was one.
+
+        A damaged one is named in a warning and passed over; if none is left, that is an error.
+        """
+        folders = self._folders()
+        for folder in folders:
+            try:
+                found = self._load(folder)
+            except ModelRefused as error:
+                warnings.warn(f"{error} The checkpoint before it is used.", stacklevel=2)
+                continue
+            self.memories.index = dict(found.memories)
+            return found
+        if folders:
+            raise ModelRefused(f"no usable checkpoint in {self.folder}: every one there is damaged.")
+        return None
+
+    def _load(self, folder: Path) -> Checkpoint:
+        manifest = read_json(folder / "manifest.json")
+        try:
+            tensors = read_tensors(folder / "state.safetensors", manifest["files"]["state.safetensors"])
+            for entry in manifest["memories"].values():
+                read_tensors(self.folder / "memory" / Path(entry["file"]).name, entry["sha256"])
+            return Checkpoint(
+                int(manifest["round"]), ServerState(weights.unflatten(tensors)), manifest["memories"]
+            )
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ModelRefused(f"{folder / 'manifest.json'} is not a checkpoint's manifest.") from error
+
+    def _folders(self) -> list[Path]:
+        return sorted(
+            self.folder.glob("round-[0-9]*"), key=lambda path: int(path.name.removeprefix("round-")), reverse=True
+        )
+
+    def _forget_old(self) -> None:
+        folders = self._folders()
+        for folder in folders[_KEEP:]:
+            shutil.rmtree(folder, ignore_errors=True)
+        named: set[str] = set()
+        for folder in folders[:_KEEP]:
+            try:
+                named.update(entry["file"] for entry in read_json(folder / "manifest.json")["memories"].values())
+            except ModelRefused:  # damaged by another hand: what it may name is kept
+                return
+        self.memories.keep_only(named)

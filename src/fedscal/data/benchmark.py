@@ -1,0 +1,57 @@
+"""What a benchmark is: named domains of the same classes, and how their images are viewed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Views(Protocol):
+    """Three ways to show a batch of uint8 images (B, C, H, W) to a model, as normalised float32."""
+
+    def evaluate(self, images: Tensor) -> Tensor:
+        """Return the images as they are."""
+        ...
+
+    def weak(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Return a slightly changed view of each image."""
+        ...
+
+    def strong(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Return a heavily changed view of each image."""
+        ...
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A set of domains that share their classes; one row of the registry.
+
+    Attributes:
+        name: What the user types.
+        title: What reports print.
+        classes: The class names; label i means ``classes[i]``.
+        domains: The names of the domains.
+        shape: Channels, height and width of every image.
+        views: How its images are shown to a model.
+        build: Makes a domain's uint8 images and int64 labels from installed packages alone.
+        version: To be raised whenever ``build`` makes other bytes.
+        packages: The distributions that ``build`` reads.
+        extra: The extra of fedscal that installs them.
+        defaults: Values of run keys that suit this benchmark.
+    """
+
+    name: str
+    title: str
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]
+    shape: tuple[int, int, int]
+    views: Views
+    build: Callable[[str], tuple[Tensor, Tensor]]
+    version: int
+    packages: tuple[str, ...]
+    extra: str
+    defaults: Mapping[str, int | float | str]

@@ -1,0 +1,192 @@
+"""Built once, checked at every reading: a benchmark's images and labels as files in the cache.
+
+Each domain has two safetensors files, images and labels apart, and ``manifest.json`` holds their
+sha256. The directory appears whole or not at all. A damaged file is named in the log and the
+directory is built again; its bytes are never used.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fedscal import files, weights
+from fedscal.data.benchmark import Benchmark
+from fedscal.errors import DataRefused, UsageError, nearest
+
+Kind = Literal["images", "labels"]
+
+_MANIFEST = "manifest.json"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Status:
+    """What the cache holds of a benchmark.
+
+    Attributes:
+        directory: Where its files are, or would be.
+        built: Whether there is a cache at all, sound or not.
+        images: The number of images of each domain.
+        bytes: The size of all its files.
+        damaged: The files that are missing or are not what was built; empty if all is well.
+    """
+
+    directory: Path
+    built: bool
+    images: Mapping[str, int]
+    bytes: int
+    damaged: tuple[str, ...]
+
+
+def prepare(benchmark: Benchmark) -> Path:
+    """Return the benchmark's cache directory, building it first if it is not there."""
+    directory = _directory(benchmark)
+    if _manifest(directory) is None:
+        _build_unless(lambda: _manifest(directory) is not None, benchmark)
+    return directory
+
+
+def images(benchmark: Benchmark, domain: str) -> Tensor:
+    """Return the uint8 images (n, C, H, W) of a domain; the label files stay closed."""
+    return load(benchmark, domain, "images")
+
+
+def load(benchmark: Benchmark, domain: str, kind: Kind) -> Tensor:
+    """Return a domain's images or labels, checked against the manifest."""
+    if domain not in benchmark.domains:
+        raise UsageError(f"{benchmark.name} has no domain '{domain}'{nearest(domain, benchmark.domains)}")
+    path = _directory(benchmark) / _file_name(domain, kind)
+    data = _intact(path)
+    if data is None:
+        _build_unless(lambda: _intact(path) is not None, benchmark)
+        data = _intact(path)
+    if data is None:
+        raise DataRefused(
+            f"{path} does not keep what is written to it. Check the disk, or set FEDSCAL_CACHE."
+        )
+    return weights.from_bytes(data, str(path))[kind]
+
+
+def content_digest(benchmark: Benchmark) -> str:
+    """Return one sha256 for all images and labels of the benchmark."""
+    directory = prepare(benchmark)
+    manifest = _manifest(directory)
+    if manifest is None:
+        raise DataRefused(
+            f"{directory / _MANIFEST} cannot be read back. Check the disk, or set FEDSCAL_CACHE."
+        )
+    return str(manifest["content"])
+
+
+def status(benchmark: Benchmark) -> Status:
+    """Verify every file of the benchmark, without building or mending anything."""
+    directory = _directory(benchmark)
+    if not directory.is_dir():
+        return Status(directory, built=False, images={}, bytes=0, damaged=())
+    size = sum(path.stat().st_size for path in directory.iterdir())
+    manifest = _manifest(directory)
+    if manifest is None:
+        return Status(directory, built=True, images={}, bytes=size, damaged=(_MANIFEST,))
+    damaged = tuple(name for name in _file_names(benchmark) if _intact(directory / name) is None)
+    return Status(directory, built=True, images=manifest["images"], bytes=size, damaged=damaged)
+
+
+def _directory(benchmark: Benchmark) -> Path:
+    return files.cache_dir() / "data" / f"{benchmark.name}-v{benchmark.version}"
+
+
+def _file_name(domain: str, kind: Kind) -> str:
+    return f"{domain}.{kind}.safetensors"
+
+
+def _file_names(benchmark: Benchmark) -> list[str]:
+    kinds: tuple[Kind, ...] = ("images", "labels")
+    return [_file_name(domain, kind) for domain in benchmark.domains for kind in kinds]
+
+
+def _manifest(directory: Path) -> dict[str, Any] | None:
+    """Return the manifest if there is one and its hashes add up to its own digest."""
+    try:
+        manifest = json.loads((directory / _MANIFEST).read_bytes())
+        sound = manifest["content"] == _digest(manifest["sha256"]) and isinstance(manifest["images"], dict)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return manifest if sound else None
+
+
+def _digest(hashes: Mapping[str, str]) -> str:
+    return files.sha256("".join(f"{name} {hashes[name]}\n" for name in sorted(hashes)).encode())
+
+
+def _intact(path: Path) -> bytes | None:
+    """Return the file's bytes if they are those that were built."""
+    manifest = _manifest(path.parent)
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    return data if manifest and manifest["sha256"].get(path.name) == files.sha256(data) else None
+
+
+def _build_unless(ready: Callable[[], bool], benchmark: Benchmark) -> None:
+    """Build the cache, unless it is ready once no other process is building it any more."""
+    directory = _directory(benchmark)
+    # The lock lies beside the directory and not in it, for the directory is replaced as a whole.
+    with files.one_builder(directory.parent):
+        if ready():
+            return
+        if directory.exists():
+            damaged = ", ".join(status(benchmark).damaged)
+            _log.warning("the cache %s is damaged (%s) and is built again", directory, damaged)
+        files.write_dir(directory, _contents(benchmark))
+
+
+def _contents(benchmark: Benchmark) -> dict[str, bytes]:
+    """Return every file of the cache directory by name."""
+    packages = {package: _version(package, benchmark.extra) for package in benchmark.packages}
+    counts: dict[str, int] = {}
+    contents: dict[str, bytes] = {}
+    for domain in benchmark.domains:
+        pixels, truth = _built(benchmark, domain)
+        counts[domain] = len(pixels)
+        contents[_file_name(domain, "images")] = weights.to_bytes({"images": pixels})
+        contents[_file_name(domain, "labels")] = weights.to_bytes({"labels": truth})
+    hashes = {name: files.sha256(data) for name, data in contents.items()}
+    manifest = {
+        "benchmark": benchmark.name,
+        "version": benchmark.version,
+        "classes": benchmark.classes,
+        "packages": packages,
+        "images": counts,
+        "sha256": hashes,
+        "content": _digest(hashes),
+    }
+    return contents | {_MANIFEST: json.dumps(manifest, indent=2).encode()}
+
+
+def _version(package: str, extra: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError as error:
+        raise DataRefused(
+            f"these images come from the package {package}: pip install 'fedscal[{extra}]'"
+        ) from error
+
+
+def _built(benchmark: Benchmark, domain: str) -> tuple[Tensor, Tensor]:
+    """Build a domain and hold the builder to its word about types, shapes and labels."""
+    pixels, truth = benchmark.build(domain)
+    fits = pixels.dtype == torch.uint8 and pixels.shape[1:] == benchmark.shape
+    known = truth.dtype == torch.int64 and bool(((truth >= 0) & (truth < len(benchmark.classes))).all())
+    if not (fits and known and truth.shape == pixels.shape[:1]):
+        raise DataRefused(f"{benchmark.name}/{domain}: the built images or labels do not fit the benchmark.")
+    return pixels, truth

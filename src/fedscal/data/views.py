@@ -1,0 +1,133 @@
+"""Weak and strong views of a batch of images: one resampling for the batch, no loop over images.
+
+A weak view is a random resized crop, mirrored half of the time if asked. A strong view is another
+such crop and then two operations from the FixMatch pool. Whatever moves pixels is composed into one
+matrix an image and resampled once, before the operations that change values; so a rotated or
+shifted crop shows what truly lies beside it, and black only beyond the image itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedscal.data.operations import POOL, displacement, recolour
+
+_CROP_DRAWS = 5
+_STRONG_OPERATIONS = 2
+_LEAST_DEVIATION = 1e-3
+"""Added to an image's own deviation, so that an even image becomes zeros rather than noise."""
+_Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class AugmentedViews:
+    """Views for images of one or three channels and any size.
+
+    How many numbers a view draws depends on the number of images alone, never on their content.
+
+    Attributes:
+        mean: What is subtracted from each channel, of values in [0, 1]; None: each image's own mean.
+        std: What each channel is then divided by; None: each image's own deviation.
+        crop_area: The least and the greatest share of the image that a crop keeps.
+        crop_aspect: The least and the greatest stretch of its width against its height.
+        flip: Whether to mirror half of the crops left to right.
+    """
+
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    crop_area: _Range = (0.7, 1.0)
+    crop_aspect: _Range = (0.9, 1.1)
+    flip: bool = False
+
+    def evaluate(self, images: Tensor) -> Tensor:
+        """Return the images as they are, normalised."""
+        return self._normalise(_unit(images))
+
+    def weak(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Return a random crop of each image, enlarged to its size."""
+        crops = self._crops(images, generator)
+        # A crop ends with the image, and black must not seep in at its edge: hence "border".
+        return self._normalise(resample(_unit(images), crops, beyond="border"))
+
+    def strong(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Return a random crop of each image, changed by two operations drawn from the pool."""
+        matrices = self._crops(images, generator)
+        size = (_STRONG_OPERATIONS, len(images))
+        drawn = torch.randint(len(POOL), size, generator=generator).to(images.device)
+        u = torch.rand(size, generator=generator).to(images.device)
+        aspect = images.shape[3] / images.shape[2]
+        for moves in displacement(drawn.flatten(), u.flatten(), aspect).view(*size, 3, 3):
+            matrices = matrices @ moves
+        changed = resample(_unit(images), matrices, beyond="zeros")
+        for operation, amount in zip(drawn, u, strict=True):
+            recolour(changed, operation, amount)
+        return self._normalise(changed)
+
+    def _crops(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        draws = torch.rand(_CROP_DRAWS, len(images), generator=generator).to(images.device)
+        return crop_matrices(draws, self.crop_area, self.crop_aspect, self.flip)
+
+    def _normalise(self, images: Tensor) -> Tensor:
+        every = (1, 2, 3)
+        mean = images.mean(every, keepdim=True) if self.mean is None else _channels(self.mean, images)
+        centred = images - mean
+        if self.std is not None:
+            return centred / _channels(self.std, images)
+        return centred / (centred.square().mean(every, keepdim=True).sqrt() + _LEAST_DEVIATION)
+
+
+def crop_matrices(draws: Tensor, area: _Range, aspect: _Range, flip: bool) -> Tensor:
+    """Turn five uniform draws an image (5, n) into the matrices (n, 3, 3) of random crops.
+
+    With area share a (uniform) and stretch r (uniform in its logarithm), a crop is sqrt(a r) of the
+    image wide and sqrt(a / r) high, neither more than 1, and lies anywhere inside the image. A
+    matrix takes output to input coordinates, both from -1 to 1.
+    """
+    share = area[0] + (area[1] - area[0]) * draws[0]
+    low, high = math.log(aspect[0]), math.log(aspect[1])
+    stretch = (low + (high - low) * draws[1]).exp()
+    width = (share * stretch).sqrt().clamp(max=1)
+    height = (share / stretch).sqrt().clamp(max=1)
+    matrices = torch.zeros(draws.shape[1], 3, 3, device=draws.device)
+    matrices[:, 0, 0] = torch.where(draws[4] < 0.5, -width, width) if flip else width
+    matrices[:, 1, 1] = height
+    matrices[:, 0, 2] = (1 - width) * (2 * draws[2] - 1)
+    matrices[:, 1, 2] = (1 - height) * (2 * draws[3] - 1)
+    matrices[:, 2, 2] = 1
+    return matrices
+
+
+def resample(images: Tensor, matrices: Tensor, beyond: str) -> Tensor:
+    """Fetch every output pixel from where its image's matrix says, between pixels bilinearly.
+
+    Args:
+        images: Float images (n, C, H, W).
+        matrices: From output to input coordinates (n, 3, 3), both axes from -1 to 1.
+        beyond: What lies outside the image: "zeros" for black, "border" for its nearest pixel.
+    """
+    count, _, height, width = images.shape
+    # One product for the batch; affine_grid makes one an image, which takes ten times as long.
+    where = matrices[:, :2].reshape(2 * count, 3) @ _pixel_centres(height, width, images.device)
+    grid = where.view(count, 2, height, width).permute(0, 2, 3, 1)
+    return F.grid_sample(images, grid, mode="bilinear", padding_mode=beyond, align_corners=False)
+
+
+def _pixel_centres(height: int, width: int, device: torch.device) -> Tensor:
+    """Return x, y and 1 of every pixel's centre, as columns (3, H * W)."""
+    x = (2 * torch.arange(width, device=device) + 1) / width - 1
+    y = (2 * torch.arange(height, device=device) + 1) / height - 1
+    rows, columns = torch.meshgrid(y, x, indexing="ij")
+    return torch.stack([columns, rows, torch.ones_like(rows)]).view(3, -1)
+
+
+def _channels(values: tuple[float, ...], images: Tensor) -> Tensor:
+    return torch.tensor(values, device=images.device).view(-1, 1, 1)
+
+
+def _unit(images: Tensor) -> Tensor:
+    return images.float() / 255

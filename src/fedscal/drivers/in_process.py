@@ -1,0 +1,186 @@
+"""The embedded driver: clients run on this machine, here or in worker processes.
+
+Where a client runs cannot change a bit: every random stream is named by (seed, purpose, client,
+round), every process computes with the same number of threads, and the server sorts the replies.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from fedscal.drivers.wire import (
+    Message,
+    join_memory,
+    package_header,
+    read_message,
+    split_memory,
+    write_message,
+)
+from fedscal.types import ClientId, Failure, Memory, Metrics, Package, Reply, Weights
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Executor(Protocol):
+    """Something that can do a client's work: a site in this process, or a worker process."""
+
+    def train(self, client: ClientId, package: Package, memory: Memory) -> tuple[Reply, Memory]:
+        """Let a client train."""
+        ...
+
+    def evaluate(self, client: ClientId, weights: Weights) -> Metrics:
+        """Let a client judge a model."""
+        ...
+
+
+class Memories(Protocol):
+    """Where the clients' memories are kept between rounds."""
+
+    def get(self, client: ClientId) -> Memory:
+        """Return a client's memory; empty before its first participation."""
+        ...
+
+    def put(self, client: ClientId, round_: int, memory: Memory) -> None:
+        """Keep a client's memory of a round."""
+        ...
+
+
+class WorkerFailed(RuntimeError):
+    """A worker process ended, or said that a client's work failed."""
+
+
+class WorkerProcess:
+    """A process that does clients' work; started when first used, and again after it died."""
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        self._spec = spec
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def train(self, client: ClientId, package: Package, memory: Memory) -> tuple[Reply, Memory]:
+        """Send the package and the memory over, wait for the reply."""
+        header = {"do": "train", "client": client, **package_header(package)}
+        result = self._ask(Message(header, join_memory(package.models, memory)))
+        groups, kept = split_memory(result.groups)
+        return Reply(**result.header["reply"], weights=groups["weights"]), kept
+
+    def evaluate(self, client: ClientId, weights: Weights) -> Metrics:
+        """Send the model over, wait for the scalars."""
+        result = self._ask(Message({"do": "evaluate", "client": client}, {"server": weights}))
+        metrics: Metrics = result.header["metrics"]
+        return metrics
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def _ask(self, request: Message) -> Message:
+        process = self._process or self._start()
+        assert process.stdin
+        assert process.stdout
+        try:
+            write_message(process.stdin, request)  # type: ignore[arg-type]
+            result = read_message(process.stdout)  # type: ignore[arg-type]
+        except OSError:
+            result = None
+        if result is None:
+            code = process.wait()
+            self._process = None
+            raise WorkerFailed(f"its worker process ended with code {code}; out of memory?")
+        if "error" in result.header:
+            raise WorkerFailed(result.header["error"])
+        return result
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "fedscal.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self._process.stdin
+        write_message(self._process.stdin, Message({"spec": dict(self._spec)}))  # type: ignore[arg-type]
+        return self._process
+
+
+class InProcess:
+    """A driver over one or several executors on this machine."""
+
+    def __init__(
+        self, clients: Sequence[ClientId], executors: Sequence[Executor], memories: Memories
+    ) -> None:
+        self.clients = clients
+        self._executors = executors
+        self._memories = memories
+        self._free: queue.Queue[Executor] = queue.Queue()
+        for executor in executors:
+            self._free.put(executor)
+
+    def __enter__(self) -> InProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for executor in self._executors:
+            if isinstance(executor, WorkerProcess):
+                executor.close()
+
+    def exchange(self, packages: Mapping[ClientId, Package]) -> Iterator[Reply | Failure]:
+        """Yield the clients' answers as they come."""
+        yield from (answer for _, answer in self._each(packages, self._train))
+
+    def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
+        """Let each client judge its model."""
+        results = dict(self._each(models, lambda executor, c, weights: executor.evaluate(c, weights)))
+        return {client: results[client] for client in sorted(results)}
+
+    def _train(self, executor: Executor, client: ClientId, package: Package) -> Reply | Failure:
+        try:
+            reply, memory = executor.train(client, package, self._memories.get(client))
+        except (ArithmeticError, RuntimeError, ValueError, MemoryError) as error:
+            # One client's trouble is that client's alone; the round goes on without it.
+            _log.warning("client %s failed in round %d", client, package.round, exc_info=True)
+            return Failure(client, str(error) or type(error).__name__)
+        if memory:
+            self._memories.put(client, package.round, memory)
+        return reply
+
+    def _each(
+        self, tasks: Mapping[ClientId, T], work: Callable[[Executor, ClientId, T], Any]
+    ) -> Iterator[tuple[ClientId, Any]]:
+        """Do the tasks on the free executors; yield (client, result) as they are done."""
+
+        def borrow(client: ClientId, task: T) -> Any:
+            executor = self._free.get()
+            try:
+                return work(executor, client, task)
+            finally:
+                self._free.put(executor)
+
+        if len(self._executors) == 1:
+            yield from ((client, borrow(client, task)) for client, task in tasks.items())
+            return
+        with ThreadPoolExecutor(len(self._executors)) as pool:
+            futures = {pool.submit(borrow, client, task): client for client, task in tasks.items()}
+            try:
+                for future in as_completed(futures):
+                    yield futures[future], future.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                self.__exit__(None, None, None)  # a worker in the middle of a training would hold us up
+                raise
+
+
+def worker_count(asked: int, threads: int, tasks: int) -> int:
+    """Return how many processes to use: as asked, or as many as the cores and the tasks allow."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(asked or cores // threads, tasks))

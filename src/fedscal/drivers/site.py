@@ -1,0 +1,46 @@
+"""A site: the client side of a federation, whatever carries the messages.
+
+It holds the clients' images for training and, apart from them, labels for evaluation if there are
+any. ``train`` passes the images on and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedscal.client import ClientData, Training, local_update
+from fedscal.evaluate import judge
+from fedscal.models.network import Network, predict
+from fedscal.objective.term import Objective
+from fedscal.rng import Streams
+from fedscal.types import ClientId, Memory, Metrics, Package, Reply, Weights
+
+
+@dataclass(frozen=True)
+class Site:
+    """Clients that share a machine, and with it one network to work on."""
+
+    data: Mapping[ClientId, ClientData]
+    labels: Mapping[ClientId, Tensor]
+    network: Network
+    objective: Objective
+    training: Training
+    seed: int
+
+    def train(self, client: ClientId, package: Package, memory: Memory) -> tuple[Reply, Memory]:
+        """Let a client adapt the package's model to its images."""
+        streams = Streams(self.seed, client, package.round)
+        return local_update(
+            package, memory, self.data[client], self.objective, self.training, streams, self.network
+        )
+
+    def evaluate(self, client: ClientId, weights: Weights) -> Metrics:
+        """Let a client judge a model on its data."""
+        data = self.data[client]
+        self.network.load_state_dict(weights)
+        sweep = predict(self.network, data.images, data.views.evaluate)
+        pseudo = self.objective.terms[0].prepare(sweep, None).get("pseudo_labels")
+        return judge(sweep, pseudo, self.labels.get(client))

@@ -1,0 +1,59 @@
+"""Errors that a user can mend, each kind with the exit code that the command line returns."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FedscalError(Exception):
+    """What went wrong, where, and how to mend it, in one or two lines."""
+
+    exit_code = 1
+
+
+class UsageError(FedscalError):
+    """An option, key or value that cannot be used."""
+
+    exit_code = 2
+
+
+class DataRefused(FedscalError):
+    """Images or data sets that cannot be used."""
+
+    exit_code = 3
+
+
+class ModelRefused(FedscalError):
+    """A model or checkpoint file that cannot be trusted."""
+
+    exit_code = 4
+
+
+class TooFewClients(FedscalError):
+    """Not enough usable clients to go on."""
+
+    exit_code = 5
+
+
+class DirectoryBusy(FedscalError):
+    """Another process works in the same directory."""
+
+    exit_code = 6
+
+
+class OutOfSpace(FedscalError):
+    """A file that cannot be written, or memory that cannot be had."""
+
+    exit_code = 7
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the closest known word, or list the known words.
+
+    >>> nearest("rouns", ["rounds", "seed"])
+    "; did you mean 'rounds'?"
+    """
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(known)}"

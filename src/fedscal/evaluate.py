@@ -1,0 +1,71 @@
+"""What a client can say of a model on its own data: accuracy where it has labels, label-free signals always.
+
+Together with source pre-training, this is the only part of the package that ever holds labels.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedscal.types import Metrics, Prediction
+
+_NEIGHBOURS = 1000
+"""Soft neighbourhood density compares all pairs of this many images at most."""
+
+
+def accuracy(predicted: Tensor, labels: Tensor) -> float:
+    """Return the percentage of predictions that equal the labels."""
+    return 100.0 * float((predicted == labels).double().mean())
+
+
+def infomax(prediction: Prediction) -> float:
+    """IM = H(mean p) - mean H(p): high where predictions are sure and classes balanced."""
+    mean = prediction.probabilities.mean(dim=0)
+    return float(-torch.xlogy(mean, mean).sum() - prediction.entropies.mean())
+
+
+def soft_neighbourhood_density(probabilities: Tensor, temperature: float = 0.05) -> float:
+    """SND: the mean entropy of the softmax over similarities to the other images (Saito et al., ICCV 2021).
+
+    High where images lie in dense clusters of equal prediction.
+    """
+    if len(probabilities) < 3:
+        return 0.0
+    rows = torch.linspace(0, len(probabilities) - 1, min(len(probabilities), _NEIGHBOURS)).long()
+    points = F.normalize(probabilities[rows], dim=1)
+    similarity = (points @ points.T / temperature).fill_diagonal_(-torch.inf)
+    log_p = torch.log_softmax(similarity, dim=1)
+    return float(-(log_p.exp() * log_p.clamp_min(-1e9)).sum(dim=1).mean())
+
+
+def effective_classes(predicted: Tensor, classes: int) -> float:
+    """Return e^H of the predicted classes' shares: J if all are predicted alike, 1 if only one is."""
+    shares = torch.bincount(predicted, minlength=classes).double() / len(predicted)
+    return math.exp(float(-torch.xlogy(shares, shares).sum()))
+
+
+def judge(prediction: Prediction, pseudo_labels: Tensor | None, labels: Tensor | None) -> Metrics:
+    """Return all scalars that a client reports of a model.
+
+    Args:
+        prediction: the model on the client's whole data in evaluation view.
+        pseudo_labels: the labels that the next local epoch would start from.
+        labels: the true labels, if the client has any.
+    """
+    predicted = prediction.logits.argmax(dim=1)
+    signals = {
+        "entropy": float(prediction.entropies.mean()),
+        "infomax": infomax(prediction),
+        "snd": soft_neighbourhood_density(prediction.probabilities),
+        "effective_classes": effective_classes(predicted, prediction.logits.shape[1]),
+    }
+    if labels is None:
+        return signals
+    graded = {"accuracy": accuracy(predicted, labels)}
+    if pseudo_labels is not None:
+        graded["pseudo_label_accuracy"] = accuracy(pseudo_labels, labels)
+    return graded | signals

@@ -1,0 +1,177 @@
+"""From the clients' scalars to one line a round, and from the lines to a summary. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from fedscal.federation import Round
+from fedscal.types import ClientId, Metrics
+from fedscal.weights import byte_count
+
+Line = dict[str, Any]
+SIGNALS = {"entropy": -1.0, "infomax": 1.0, "snd": 1.0}
+"""The label-free signals, with the sign that makes larger better."""
+_COLLAPSED = 0.5
+
+
+def by_domain(values: Mapping[ClientId, float], domains: Mapping[ClientId, str]) -> dict[str, float]:
+    """Average clients within each domain, then the domains: ``{domain: x, ..., "average": x}``."""
+    groups: dict[str, list[float]] = {}
+    for client in sorted(values):
+        groups.setdefault(domains[client], []).append(values[client])
+    means = {domain: fmean(group) for domain, group in sorted(groups.items())}
+    return {**means, "average": fmean(means.values())} if means else {}
+
+
+def _column(clients: Mapping[ClientId, Mapping[str, Any]], name: str) -> dict[ClientId, float]:
+    return {client: row[name] for client, row in clients.items() if name in row}
+
+
+def source_line(judged: Mapping[ClientId, Metrics], domains: Mapping[ClientId, str], seconds: float) -> Line:
+    """Return line 0: the source model on every client, before any adaptation."""
+    clients = {client: {"domain": domains[client], **metrics} for client, metrics in judged.items()}
+    return {
+        "round": 0,
+        "participants": [],
+        **_accuracies(clients, domains),
+        "signals": _signals(clients),
+        "clients": clients,
+        "warnings": doubtful_source(clients),
+        "failures": {},
+        "seconds": {"adapt": 0.0, "evaluate": seconds},
+        "bytes": {"down": 0, "up": 0},
+    }
+
+
+def round_line(
+    done: Round,
+    judged: Mapping[ClientId, Metrics],
+    local: Mapping[ClientId, Metrics],
+    domains: Mapping[ClientId, str],
+    seconds: float,
+) -> Line:
+    """Return a round's line.
+
+    Args:
+        done: the round.
+        judged: every client's scalars of the model that it is judged by.
+        local: the participants' scalars of their own models.
+        domains: the domain of every client.
+        seconds: the time that the evaluation took.
+    """
+    clients: dict[ClientId, dict[str, Any]] = {c: {"domain": domains[c], **m} for c, m in judged.items()}
+    for reply in done.replies:
+        clients[reply.client] |= {
+            "drift": done.drift[reply.client],
+            "examples": reply.examples,
+            "seconds": reply.seconds,
+            "bytes_down": done.bytes_down[reply.client],
+            "bytes_up": byte_count(reply.weights),
+            "epochs": [dict(epoch) for epoch in reply.epochs],
+        }
+        if "accuracy" in local[reply.client]:
+            clients[reply.client]["local_accuracy"] = local[reply.client]["accuracy"]
+    return {
+        "round": done.index,
+        "lr": done.lr,
+        "participants": list(done.participants),
+        **_accuracies(clients, domains),
+        "signals": _signals(clients),
+        "clients": clients,
+        "warnings": [],
+        "failures": {failure.client: failure.reason for failure in done.failures},
+        "seconds": {"adapt": done.seconds, "evaluate": seconds},
+        "bytes": {
+            "down": sum(done.bytes_down.values()),
+            "up": sum(byte_count(reply.weights) for reply in done.replies),
+        },
+    }
+
+
+def _accuracies(clients: Mapping[ClientId, Mapping[str, Any]], domains: Mapping[ClientId, str]) -> Line:
+    found = {
+        "server": by_domain(_column(clients, "accuracy"), domains),
+        "clients": by_domain(_column(clients, "local_accuracy"), domains),
+    }
+    accuracy = {name: values for name, values in found.items() if values}
+    pseudo = by_domain(_column(clients, "pseudo_label_accuracy"), domains)
+    return ({"accuracy": accuracy} if accuracy else {}) | ({"pseudo_label_accuracy": pseudo} if pseudo else {})
+
+
+def _signals(clients: Mapping[ClientId, Mapping[str, Any]]) -> dict[str, float]:
+    return {name: fmean(_column(clients, name).values()) for name in SIGNALS}
+
+
+def doubtful_source(clients: Mapping[ClientId, Mapping[str, Any]]) -> list[str]:
+    """Warn where the source model predicts next to one class only: it may be the wrong model."""
+    poor = [client for client, row in clients.items() if row["effective_classes"] < 1.5]
+    return [f"the source model predicts nearly one class only for {_some(poor)}"] if poor else []
+
+
+def collapsed(line: Line, first: Line) -> list[ClientId]:
+    """Return the clients whose predictions fell to half as many classes as the source model's or fewer."""
+    before = first["clients"]
+    return [
+        client
+        for client, row in line["clients"].items()
+        if row["effective_classes"] < _COLLAPSED * before[client]["effective_classes"]
+    ]
+
+
+def with_verdicts(line: Line, earlier: Sequence[Line], signal: str) -> Line:
+    """Add the collapse warning and the label-free selected round so far."""
+    fallen = collapsed(line, earlier[0]) if earlier else []
+    if fallen:
+        warning = f"round {line['round']}: predictions collapse to few classes for {_some(fallen)}"
+        line = {**line, "warnings": [*line["warnings"], warning]}
+    return {**line, "selected_round": selected_round([*earlier, line], signal)}
+
+
+def selected_round(lines: Sequence[Line], signal: str) -> int:
+    """Return the round with the best label-free signal, collapsed rounds passed over; the later of equals."""
+    if signal == "last":
+        return int(lines[-1]["round"])
+    sign = SIGNALS[signal]
+    healthy = [line for line in lines if not collapsed(line, lines[0])]
+    best = max(healthy, key=lambda line: (sign * line["signals"][signal], line["round"]))
+    return int(best["round"])
+
+
+def _some(names: Iterable[str], most: int = 3) -> str:
+    names = sorted(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def latest_local(lines: Sequence[Line]) -> dict[ClientId, float]:
+    """Return each client's accuracy with its own model of its last participation."""
+    latest: dict[ClientId, float] = {}
+    for line in lines:
+        latest |= _column(line["clients"], "local_accuracy")
+    return latest
+
+
+def accuracy_summary(lines: Sequence[Line]) -> Line:
+    """Return source-only, last, selected and best accuracy; nothing where there are no labels."""
+    if "accuracy" not in lines[0]:
+        return {"accuracy": {}, "selected_round": lines[-1]["selected_round"]}
+    server = {line["round"]: line["accuracy"]["server"] for line in lines}
+    rounds = [line["round"] for line in lines]
+    best = max(rounds, key=lambda index: server[index]["average"])
+    selected, last = lines[-1]["selected_round"], rounds[-1]
+    domains = {client: row["domain"] for client, row in lines[0]["clients"].items()}
+    source = server[0]
+    return {
+        "accuracy": {
+            "source_only": source,
+            "last": server[last],
+            "selected": server[selected],
+            "best": server[best],
+        },
+        "client_models": {"last": by_domain(latest_local(lines), domains)},
+        "selected_round": selected,
+        "best_round": best,
+        "pseudo_label_accuracy": lines[-1].get("pseudo_label_accuracy", {}).get("average"),
+        "worse_domains": [d for d in source if d != "average" and server[last][d] < source[d]],
+    }

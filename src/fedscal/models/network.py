@@ -1,0 +1,67 @@
+"""The classifier f = h o g: backbone and bottleneck make the features, a linear head the logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fedscal.types import Prediction
+
+
+class Network(nn.Module):
+    """Backbone -> linear bottleneck -> linear head, with no BatchNorm in the two new layers.
+
+    Args:
+        backbone: maps images to (n, ``width``) features.
+        width: the backbone's feature count.
+        classes: the number of classes J.
+        bottleneck: the width d of the features g(x); the paper uses 256.
+        backbone_rate: the backbone's share of the learning rate: 0.1 for a pretrained backbone, 1
+            for one that was trained from scratch.
+    """
+
+    def __init__(
+        self, backbone: nn.Module, width: int, classes: int, bottleneck: int = 256, backbone_rate: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.bottleneck = nn.Linear(width, bottleneck)
+        self.head = nn.Linear(bottleneck, classes)
+        self.backbone_rate = backbone_rate
+        self.norms = [module for module in self.modules() if isinstance(module, _BatchNorm)]
+
+    def forward(self, images: Tensor) -> Prediction:
+        """Return features and logits of a batch of images."""
+        features = self.bottleneck(self.backbone(images))
+        return Prediction(features, self.head(features))
+
+    def freeze_head(self) -> None:
+        """Keep the hypothesis h fixed: adaptation moves the features only."""
+        self.head.requires_grad_(False)
+
+    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+        """Return the trainable parameters with their learning rates, for an optimiser."""
+        new = [p for part in (self.bottleneck, self.head) for p in part.parameters() if p.requires_grad]
+        return [
+            {"params": list(self.backbone.parameters()), "lr": lr * self.backbone_rate},
+            {"params": new, "lr": lr},
+        ]
+
+    def freeze_statistics(self) -> None:
+        """Put BatchNorm in evaluation mode: a batch of one image has no statistics of its own."""
+        for norm in self.norms:
+            norm.eval()
+
+
+@torch.no_grad()
+def predict(
+    network: Network, images: Tensor, view: Callable[[Tensor], Tensor], batch_size: int = 256
+) -> Prediction:
+    """Return what the network, in evaluation mode, says of every image in the given view."""
+    network.eval()
+    parts = [network(view(batch)) for batch in images.split(batch_size)]
+    return Prediction(torch.cat([p.features for p in parts]), torch.cat([p.logits for p in parts]))

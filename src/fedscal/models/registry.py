@@ -1,0 +1,30 @@
+"""Networks by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from fedscal.errors import UsageError, nearest
+from fedscal.models.convnet import ConvNet
+from fedscal.models.network import Network
+
+Shape = tuple[int, int, int]
+
+
+def _convnet(shape: Shape, classes: int) -> Network:
+    # Trained from scratch by us: the whole network adapts at the full rate.
+    return Network(ConvNet(shape[0]), ConvNet.width, classes, backbone_rate=1.0)
+
+
+MODELS: Mapping[str, Callable[[Shape, int], Network]] = {"convnet": _convnet}
+
+
+def build_network(name: str, shape: Shape, classes: int, seed: int = 0) -> Network:
+    """Return a freshly initialised network, the same for the same seed."""
+    if name not in MODELS:
+        raise UsageError(f"model={name}: no such model{nearest(name, MODELS)}")
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return MODELS[name](shape, classes)

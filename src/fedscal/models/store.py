@@ -1,0 +1,52 @@
+"""A model on disk: safetensors, and a JSON card with its hash, its classes in order and its shape."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedscal import files, weights
+from fedscal.errors import ModelRefused
+from fedscal.types import Weights
+
+
+def model_files(name: str, model: Weights, card: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the two files of a model, ``name.safetensors`` and ``name.json``."""
+    data = weights.to_bytes(model)
+    described = {**card, "file_sha256": files.sha256(data), "weights_sha256": weights.digest(model)}
+    return {
+        f"{name}.safetensors": data,
+        f"{name}.json": (json.dumps(described, indent=2, ensure_ascii=False) + "\n").encode(),
+    }
+
+
+def load_model(folder: Path, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Load a model and its card; a file that is not exactly what was written is refused."""
+    card = read_json(folder / f"{name}.json")
+    return read_tensors(folder / f"{name}.safetensors", card.get("file_sha256")), card
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object that belongs to a model or checkpoint."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelRefused(f"{path} cannot be read ({error})") from error
+    if not isinstance(value, dict):
+        raise ModelRefused(f"{path} is not a JSON object")
+    return value
+
+
+def read_tensors(path: Path, expected_sha256: str | None) -> dict[str, Tensor]:
+    """Read safetensors whose sha256 must be the expected one."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelRefused(f"{path} cannot be read ({error.strerror})") from error
+    if files.sha256(data) != expected_sha256:
+        raise ModelRefused(f"{path} is damaged: its sha256 is not the one written beside it.")
+    return weights.from_bytes(data, str(path))

@@ -1,0 +1,88 @@
+"""A client objective is a sum of terms: l_k = L_LoA + L_SCAl + ..., each of the same kind."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from fedscal.objective.step import Step
+from fedscal.types import Metrics, Sweep
+
+State = dict[str, Tensor]
+"""What a term carries from batch to batch; its 0-d entries are recorded once a local epoch."""
+
+
+class Need(enum.Enum):
+    """What a term asks of the training loop beyond the client's own weak view."""
+
+    STRONG = "the client's model on the strong view, every batch"
+    SERVER = "the received server model on the weak view, every batch"
+    SERVER_ONCE = "the received server model on a weak view of all images, once a round"
+    PREVIOUS = "this client's model of its last participation on the weak view, every batch"
+
+
+@runtime_checkable
+class Term(Protocol):
+    """One summand of the client's objective: a frozen dataclass of plain numbers."""
+
+    name: ClassVar[str]
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The extra forward passes that ``loss`` uses."""
+        ...
+
+    @property
+    def null(self) -> bool:
+        """Whether the term is zero everywhere, so that it can be left out."""
+        ...
+
+    def prepare(self, sweep: Sweep, state: State | None) -> State:
+        """Start a local epoch from a sweep over the client's data; ``state`` is the last epoch's."""
+        ...
+
+    def loss(self, step: Step, state: State) -> tuple[Tensor, State]:
+        """Return the term's value on a batch, and the state for the next one."""
+        ...
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The sum of the terms that are not null; the first one is the local adaptation."""
+
+    terms: tuple[Term, ...]
+
+    @cached_property
+    def active(self) -> tuple[Term, ...]:
+        """The terms that can be other than zero."""
+        return tuple(term for term in self.terms if not term.null)
+
+    @cached_property
+    def needs(self) -> frozenset[Need]:
+        """The extra forward passes of all active terms together."""
+        return frozenset[Need]().union(*(term.needs for term in self.active))
+
+    def prepare(self, sweep: Sweep, states: Sequence[State] | None) -> list[State]:
+        """Start a local epoch for every active term."""
+        before = states or [None] * len(self.active)
+        return [term.prepare(sweep, state) for term, state in zip(self.active, before, strict=True)]
+
+    def loss(self, step: Step, states: Sequence[State]) -> tuple[Tensor, list[State]]:
+        """Return the summed loss of a batch and the terms' next states."""
+        results = [term.loss(step, state) for term, state in zip(self.active, states, strict=True)]
+        return torch.stack([value for value, _ in results]).sum(), [state for _, state in results]
+
+    def readings(self, states: Sequence[State]) -> Metrics:
+        """Return the scalars that the terms keep, as ``term.name``."""
+        return {
+            f"{term.name}.{name}": float(tensor)
+            for term, state in zip(self.active, states, strict=True)
+            for name, tensor in state.items()
+            if tensor.ndim == 0
+        }

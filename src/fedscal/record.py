@@ -1,0 +1,104 @@
+"""The run directory: what a run leaves behind, written so that a kill at any moment loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedscal import __version__, files
+from fedscal.checkpoint import Checkpoints
+from fedscal.drivers.in_process import worker_count
+from fedscal.errors import ModelRefused, UsageError
+from fedscal.metrics import Line
+from fedscal.spec import RunSpec, read_recipe
+
+
+class RunDirectory:
+    """One run: ``spec.toml``, ``metrics.jsonl``, ``summary.json``, ``checkpoints/``, ``model/``, ``report.html``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = Checkpoints(path / "checkpoints")
+
+    @property
+    def started(self) -> bool:
+        """Whether a run was begun here."""
+        return (self.path / "spec.toml").exists()
+
+    @property
+    def finished(self) -> bool:
+        """Whether a run came to its end here."""
+        return (self.path / "summary.json").exists()
+
+    def begin(self, spec: RunSpec) -> None:
+        """Write down what is going to be run, and where."""
+        files.write_json(self.path / "environment.json", environment(spec))
+        files.write_bytes(self.path / "spec.toml", spec.to_toml().encode())
+
+    def spec(self) -> RunSpec:
+        """Read the spec of the run in this directory."""
+        if not self.started:
+            raise UsageError(f"{self.path} holds no run: there is no spec.toml.")
+        return RunSpec.make(**read_recipe(self.path / "spec.toml"))
+
+    def lines(self) -> list[Line]:
+        """Read the metrics; a last line that a kill cut off is not there."""
+        path = self.path / "metrics.jsonl"
+        found: list[Line] = []
+        for raw in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
+            if not raw.endswith(b"\n"):
+                break
+            try:
+                found.append(json.loads(raw))
+            except ValueError as error:
+                raise ModelRefused(f"{path}: line {len(found) + 1} is damaged.") from error
+        return found
+
+    def append(self, line: Line) -> None:
+        """Add a line; it is on disk when this returns."""
+        data = (json.dumps(line, ensure_ascii=False) + "\n").encode()
+        path = self.path / "metrics.jsonl"
+        with files.writing(path, len(data)), path.open("ab") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def rewind(self, round_: int) -> list[Line]:
+        """Drop the lines after a round, whose work will be done again, and return the others."""
+        kept = [line for line in self.lines() if line["round"] <= round_]
+        data = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
+        files.write_bytes(self.path / "metrics.jsonl", data.encode())
+        return kept
+
+    def summary(self) -> dict[str, Any]:
+        """Read the summary of a finished run."""
+        try:
+            value: dict[str, Any] = json.loads((self.path / "summary.json").read_bytes())
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{self.path} holds no finished run ({error}).") from error
+        return value
+
+    def save_model(self, contents: Mapping[str, bytes]) -> None:
+        """Write files into ``model/``, each at once."""
+        for name, data in contents.items():
+            files.write_bytes(self.path / "model" / name, data)
+
+
+def environment(spec: RunSpec) -> dict[str, Any]:
+    """Return where a run happens: an allow-list, never the process's environment."""
+    return {
+        "fedscal": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": spec.threads,
+        "workers": worker_count(spec.workers, spec.threads, 10**6),
+    }

@@ -1,0 +1,57 @@
+"""A run as one HTML page that opens anywhere: verdict first, no network, the same bytes for the same run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from fedscal.errors import UsageError
+from fedscal.files import write_bytes
+from fedscal.report.load import load_run
+
+__all__ = ["write_comparison", "write_report"]
+
+
+def write_report(run_dir: Path, *, out: Path | None = None) -> Path:
+    """Write the report of one run, finished or not, and return where it is.
+
+    Args:
+        run_dir: The run directory.
+        out: The page; ``report.html`` in the run directory if not given.
+
+    Raises:
+        UsageError: If the directory holds no run, or the drawing libraries are not installed.
+    """
+    page = _page()
+    return _write(out or run_dir / "report.html", page.report_page(load_run(run_dir)))
+
+
+def write_comparison(run_dirs: Sequence[Path], out: Path) -> Path:
+    """Write one page over several runs, mean and deviation over the seeds, and return where it is.
+
+    Raises:
+        UsageError: If a directory holds no run, or the drawing libraries are not installed.
+    """
+    page = _page()
+    runs = [load_run(path) for path in dict.fromkeys(run_dirs)]  # named twice is still one run
+    return _write(out, page.comparison_page(runs))
+
+
+def _page() -> ModuleType:
+    """Import what draws, late: a run on a small machine needs neither jinja2 nor matplotlib."""
+    try:
+        from fedscal.report import page
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"jinja2", "markupsafe", "matplotlib"}:
+            raise
+        raise UsageError(
+            f"a report needs {error.name}; install it with: pip install 'fedscal[report]'"
+        ) from error
+    return page
+
+
+def _write(path: Path, page: str) -> Path:
+    # A lone surrogate (a file name in another encoding) must not cost the user the report.
+    write_bytes(path, page.encode("utf-8", errors="replace"))
+    return path

@@ -1,0 +1,119 @@
+"""Several runs side by side: one table a source, one row a method, mean and deviation over the seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedscal.report.load import Run, natural
+from fedscal.report.model import AVERAGE, Outcome, outcome, series
+from fedscal.report.text import plain, spans, spread
+
+VARIED = {"benchmark", "source", "method", "adaptation", "seed"}  # what a comparison is about
+CAREFREE = {"out", "workers", "threads", "device"}  # how a run is executed, not what it computes
+Curve = tuple[Sequence[int], npt.NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class MethodRow:
+    """The runs of one method on one source."""
+
+    method: str
+    runs: Sequence[Run]
+    outcomes: Sequence[Outcome]
+
+    @property
+    def mean(self) -> float:
+        """Return the last round's average, by which the methods are ordered."""
+        return math.fsum(self._values("last", AVERAGE)) / len(self.outcomes)
+
+    @property
+    def seeds(self) -> str:
+        """Return the seeds, drawn together."""
+        seeds = [run.fact("seed") for run in self.runs]
+        return spans(map(int, seeds)) if all(seed.isdecimal() for seed in seeds) else ", ".join(seeds)
+
+    def cell(self, stage: str, domain: str = AVERAGE) -> str:
+        """Return mean and deviation over the seeds of one stage (``last``, ``best``, ...)."""
+        return spread(self._values(stage, domain))
+
+    def _values(self, stage: str, domain: str) -> list[float]:
+        scores: list[Mapping[str, float]] = [getattr(result, stage) for result in self.outcomes]
+        return [score.get(domain, math.nan) for score in scores]
+
+    def curve(self) -> Curve | None:
+        """Return the average accuracy in the rounds that every seed has."""
+        curves = [
+            {
+                int(line["round"]): value
+                for line, value in zip(run.rounds, values, strict=True)
+                if value == value
+            }
+            for run in self.runs
+            for values in [series(run, "accuracy", "server").get(AVERAGE, [math.nan] * len(run.rounds))]
+        ]
+        rounds = sorted(set.intersection(*map(set, curves)))
+        return (rounds, np.array([[curve[at] for at in rounds] for curve in curves])) if rounds else None
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """All methods on one source."""
+
+    benchmark: str
+    source: str
+    domains: Sequence[str]
+    rows: Sequence[MethodRow]
+
+    @property
+    def curves(self) -> Mapping[str, Curve]:
+        """Return the methods' curves, those that have one."""
+        found = ((row.method, row.curve()) for row in self.rows)
+        return {method: curve for method, curve in found if curve is not None}
+
+
+def usable(runs: Sequence[Run]) -> tuple[Sequence[Run], Mapping[str, str]]:
+    """Divide the runs into those that can be compared, and the reason for leaving each other one out."""
+    left_out = {}
+    for run in runs:
+        if not run.finished:
+            left_out[str(run.path)] = f"unfinished, {run.last_round} rounds recorded"
+        elif not math.isfinite(outcome(run).last.get(AVERAGE, math.nan)):
+            left_out[str(run.path)] = "without labels, accuracy unknown"
+    return [run for run in runs if str(run.path) not in left_out], left_out
+
+
+def source_tables(runs: Sequence[Run]) -> Sequence[SourceTable]:
+    """Return the tables by benchmark and source, the best method of each first."""
+    groups: dict[tuple[str, str], dict[str, list[Run]]] = {}
+    for run in runs:
+        methods = groups.setdefault((run.fact("benchmark"), run.fact("source")), {})
+        methods.setdefault(f"{run.fact('method')} ({run.fact('adaptation')})", []).append(run)
+    tables = []
+    for (benchmark, source), methods in sorted(groups.items()):
+        rows = [MethodRow(method, found, list(map(outcome, found))) for method, found in methods.items()]
+        rows.sort(key=lambda row: (-row.mean, row.method))
+        domains = sorted({name for row in rows for out in row.outcomes for name in out.domains}, key=natural)
+        tables.append(SourceTable(benchmark, source, domains, rows))
+    return tables
+
+
+def differences(runs: Sequence[Run]) -> Mapping[str, Sequence[str]]:
+    """Return the settings that differ between the runs though the comparison is not about them."""
+    keys = sorted({key for run in runs for key in run.spec} - VARIED - CAREFREE)
+    values = {key: sorted({plain(run.spec.get(key, "unset")) for run in runs}, key=natural) for key in keys}
+    return {key: found for key, found in values.items() if len(found) > 1}
+
+
+def repeated(tables: Sequence[SourceTable]) -> Sequence[str]:
+    """Name the rows in which a seed occurs twice: such runs are no independent repetitions."""
+    return [
+        f"{table.source}: {row.method}"
+        for table in tables
+        for row in table.rows
+        if len({run.fact("seed") for run in row.runs}) < len(row.runs)
+    ]

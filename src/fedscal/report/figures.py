@@ -1,0 +1,249 @@
+"""The figures, one function each: from a run to an svg element, or to nothing if there is nothing to draw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from fedscal.report.load import Run, dig, number
+from fedscal.report.model import AVERAGE, SIGNALS, Grid, epoch_grid, outcome, round_grid, series
+from fedscal.report.svg import drawing, label, to_svg
+
+WIDTH = 7.8  # inches
+# Okabe and Ito's palette without its yellow: told apart also by colour-blind readers.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f4fa3")
+INK, MARK, ABSENT = "#1c2733", "#5b6570", "#d0d6db"
+MARKERS_UP_TO = 30  # rounds; beyond that the points are a line anyway
+ROW_HEIGHT, TALLEST = 0.19, 7.0  # inches of a heat map, for one client and for all
+Curves = Mapping[str, Sequence[float]]
+
+
+class Panel(NamedTuple):
+    """A heat map: its values, and what its colours span."""
+
+    heading: str
+    grid: Grid
+    limits: tuple[float, float] | None = None
+    diverging: bool = False
+
+    def range(self) -> tuple[float, float]:
+        """Return the values of the two ends of the colours; diverging ones are white at zero."""
+        low, high = self.limits or (float(np.nanmin(self.grid.values)), float(np.nanmax(self.grid.values)))
+        if self.diverging:
+            high = max(abs(low), abs(high), 1e-6)
+            return -high, high
+        return (low, high) if high - low > 1e-9 else (low - 0.5, high + 0.5)
+
+
+def accuracy(run: Run) -> str:
+    """Draw the accuracy of the server model by domain, and of the participants' own models."""
+    own = dict(series(run, "accuracy", "clients"))
+    own.pop(AVERAGE, None)  # over other domains in other rounds: its jumps would mean nothing
+    title = "Accuracy of the server model over the rounds"
+    return _domain_curves(run, "accuracy", title, series(run, "accuracy", "server"), own)
+
+
+def pseudo_labels(run: Run) -> str:
+    """Draw how many pseudo-labels are right, by domain."""
+    title = "Pseudo-label accuracy over the rounds"
+    return _domain_curves(run, "pseudo-labels", title, series(run, "pseudo_label_accuracy"), {})
+
+
+def signals(run: Run) -> str:
+    """Draw the label-free signals as small multiples."""
+    curves = series(run, "signals")
+    shown = [name for name in (*SIGNALS, *curves) if _known(curves.get(name, ()))]
+    shown = list(dict.fromkeys(shown))  # the known ones first, each once
+    if not shown:
+        return ""
+    with drawing():
+        figure, axes = _canvas(math.ceil(len(shown) / 3) * 2.1, math.ceil(len(shown) / 3), min(3, len(shown)))
+        for axis, name, colour in zip(axes, shown, COLOURS, strict=False):
+            _line(axis, _rounds(run), curves[name], colour)
+            axis.set_title(label(name))
+            _mark_selected(axis, run)
+        for axis in axes[len(shown) :]:
+            axis.set_visible(False)
+        return to_svg(figure, "signals", "Label-free signals over the rounds")
+
+
+def thresholds(run: Run) -> str:
+    """Draw the adaptive threshold and the skewness that moves it, by client and local epoch."""
+    panels = (
+        Panel("Threshold τ", epoch_grid(run, "alignment.tau")),
+        Panel("Skewness \N{GREEK SMALL LETTER GAMMA}", epoch_grid(run, "alignment.gamma"), diverging=True),
+    )
+    return _heat_maps("thresholds", "Threshold and skewness by client and local epoch", panels)
+
+
+def shares(run: Run) -> str:
+    """Draw the share of samples over the threshold, for the client's and the server's part of the loss."""
+    panels = (
+        Panel("Client model", epoch_grid(run, "alignment.share_local"), limits=(0.0, 1.0)),
+        Panel("Server model", epoch_grid(run, "alignment.share_server"), limits=(0.0, 1.0)),
+    )
+    return _heat_maps("shares", "Share of samples over the threshold by client and local epoch", panels)
+
+
+def entropy(run: Run) -> str:
+    """Draw the mean entropy of the server model's predictions on each client's data."""
+    return _heat_maps("entropy", "Entropy by client and round", [Panel("", round_grid(run, "entropy"))])
+
+
+def drift(run: Run) -> str:
+    """Draw how far each client's model moved from the one it was sent."""
+    return _heat_maps("drift", "Weight drift by client and round", [Panel("", round_grid(run, "drift"))])
+
+
+def cost(run: Run) -> str:
+    """Draw the seconds and the bytes of each round."""
+    parts = {"seconds": ("adapt", "evaluate"), "bytes": ("down", "up")}
+    values = {
+        (what, part): np.nan_to_num([number(dig(line, what, part)) for line in run.rounds])
+        for what, names in parts.items()
+        for part in names
+    }
+    if not any(bars.any() for bars in values.values()):
+        return ""
+    with drawing():
+        figure, axes = _canvas(2.2, 1, 2)
+        for axis, (what, names) in zip(axes, parts.items(), strict=True):
+            scale = 1e6 if what == "bytes" else 1.0
+            first, second = (values[what, part] / scale for part in names)
+            axis.bar(_rounds(run), first, color=COLOURS[0], label=names[0])
+            axis.bar(_rounds(run), second, bottom=first, color=COLOURS[5], label=names[1])
+            axis.set_title("Megabytes a round" if what == "bytes" else "Seconds a round")
+            _round_axis(axis)
+            axis.legend(ncols=2, loc="lower left", bbox_to_anchor=(0.45, 1.0), fontsize=8)
+        return to_svg(figure, "cost", "Time and bytes of each round")
+
+
+def methods(name: str, title: str, curves: Mapping[str, tuple[Sequence[int], Any]]) -> str:
+    """Draw the mean accuracy of each method over the rounds, with the standard deviation as a band.
+
+    Args:
+        name: A name for the svg's ids.
+        title: What is drawn.
+        curves: By method the rounds, and the accuracies as an array (seeds, rounds).
+    """
+    if not curves:
+        return ""
+    with drawing():
+        figure, (axis,) = _canvas(3.4)
+        for place, (method, (rounds, values)) in enumerate(curves.items()):
+            colour, dash = COLOURS[place % len(COLOURS)], ("-", "--", ":")[place // len(COLOURS) % 3]
+            mean = values.mean(axis=0)
+            if len(rounds) == 1:  # a method that adapts nothing is a level to be compared with
+                axis.axhline(mean[0], color=MARK, linestyle=(0, (1, 2)), label=label(method))
+                continue
+            axis.plot(rounds, mean, dash, color=colour, label=label(method), linewidth=1.6)
+            if len(values) > 1:
+                band = values.std(axis=0, ddof=1)
+                axis.fill_between(rounds, mean - band, mean + band, color=colour, alpha=0.15, linewidth=0)
+        axis.set_ylabel("accuracy, %")
+        _round_axis(axis)
+        axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        return to_svg(figure, name, title)
+
+
+def _domain_curves(run: Run, name: str, title: str, curves: Curves, dashed: Curves) -> str:
+    """Draw one curve a domain, the average in black, and a second, dashed set in the same colours."""
+    if not any(map(_known, curves.values())):
+        return ""
+    domains = [domain for domain in dict.fromkeys((*curves, *dashed)) if domain != AVERAGE]
+    colours = {domain: COLOURS[place % len(COLOURS)] for place, domain in enumerate(domains)} | {AVERAGE: INK}
+    with drawing():
+        figure, (axis,) = _canvas(3.2)
+        for domain, values in dashed.items():
+            _line(axis, _rounds(run), values, colours[domain], linestyle=(0, (3, 2)), linewidth=0.9)
+        handles = [
+            _line(axis, _rounds(run), values, colours[domain], linewidth=2.0 if domain == AVERAGE else 1.4)
+            for domain, values in curves.items()
+        ]
+        names = [label(domain) for domain in curves]
+        if any(map(_known, dashed.values())):
+            handles.append(Line2D([], [], color=MARK, linestyle=(0, (3, 2)), linewidth=0.9))
+            names.append("participants' own")
+        marked = _mark_selected(axis, run)
+        if marked:
+            handles.append(marked)
+            names.append("label-free choice")
+        axis.set_ylabel("accuracy, %")
+        axis.legend(handles, names, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        return to_svg(figure, name, title)
+
+
+def _heat_maps(name: str, title: str, panels: Sequence[Panel]) -> str:
+    """Draw the heat maps one below the other; cells without a value stay grey."""
+    shown = [panel for panel in panels if not panel.grid.empty]
+    if not shown:
+        return ""
+    height = min(TALLEST, max(0.9, ROW_HEIGHT * len(shown[0].grid.rows))) + 0.6
+    with drawing():
+        figure, axes = _canvas(height * len(shown), len(shown))
+        for axis, panel in zip(axes, shown, strict=True):
+            _heat_map(figure, axis, panel)
+        return to_svg(figure, name, title)
+
+
+def _heat_map(figure: Figure, axis: Axes, panel: Panel) -> None:
+    grid = panel.grid
+    low, high = panel.range()
+    colours = matplotlib.colormaps["RdBu_r" if panel.diverging else "viridis"].with_extremes(bad=ABSENT)
+    # Without interpolation the svg holds one pixel a cell, whatever the number of rounds.
+    image = axis.imshow(grid.values, aspect="auto", interpolation="none", cmap=colours, vmin=low, vmax=high)
+    figure.colorbar(image, ax=axis, pad=0.015, aspect=12)
+    axis.set_title(panel.heading)
+    axis.grid(visible=False)
+    starts = [
+        place for place, index in enumerate(grid.columns) if place == 0 or grid.columns[place - 1] != index
+    ]
+    starts = starts[:: max(1, math.ceil(len(starts) / 12))]
+    axis.set_xticks(starts, [str(grid.columns[place]) for place in starts])
+    axis.set_xlabel("round")
+    step = math.ceil(len(grid.rows) * ROW_HEIGHT / TALLEST)
+    axis.set_yticks(range(0, len(grid.rows), step), [label(row) for row in grid.rows[::step]], fontsize=8)
+
+
+def _canvas(height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, Sequence[Axes]]:
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def _line(axis: Axes, rounds: Sequence[int], values: Sequence[float], colour: str, **style: Any) -> Line2D:
+    """Draw the known points of a curve, joined over the rounds that have none."""
+    known = [(x, y) for x, y in zip(rounds, values, strict=True) if math.isfinite(y)]
+    marker = "o" if len(rounds) <= MARKERS_UP_TO or len(known) == 1 else ""
+    (line,) = axis.plot(
+        *np.array(known).reshape(-1, 2).T, color=colour, marker=marker, markersize=2.5, **style
+    )
+    _round_axis(axis)
+    return line
+
+
+def _mark_selected(axis: Axes, run: Run) -> Line2D | None:
+    chosen = outcome(run).selected_round
+    return (
+        None if chosen is None else axis.axvline(chosen, color=MARK, linestyle=":", linewidth=1.3, zorder=1.5)
+    )
+
+
+def _round_axis(axis: Axes) -> None:
+    axis.set_xlabel("round")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+
+
+def _rounds(run: Run) -> list[int]:
+    return [int(line["round"]) for line in run.rounds]
+
+
+def _known(values: Sequence[float]) -> bool:
+    return any(map(math.isfinite, values))

@@ -1,0 +1,170 @@
+"""Put the pages together: what the templates are given, and the templates' rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from fedscal.report import comparison, figures, model, text
+from fedscal.report.load import Run, dig, number, table
+from fedscal.report.verdict import judge, standing
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A figure with what a reader needs to understand it."""
+
+    title: str
+    caption: str
+    svg: Markup
+
+
+CURVES: Sequence[tuple[str, str, Callable[[Run], str]]] = (
+    (
+        "Accuracy",
+        "Round 0 is the source model. Solid: the server model on each domain; dashed: the models that this "
+        "round's participants trained, on their own data.",
+        figures.accuracy,
+    ),
+    (
+        "Pseudo-label accuracy",
+        "How many of the labels that the clients guess for themselves, and learn from, are right.",
+        figures.pseudo_labels,
+    ),
+    (
+        "Label-free signals",
+        "What can be seen without labels: lower entropy, higher infomax and higher snd are usually good "
+        "signs, none is a proof. Dotted: the round they choose.",
+        figures.signals,
+    ),
+)
+CLIENTS: Sequence[tuple[str, str, Callable[[Run], str]]] = (
+    (
+        "Threshold and skewness",
+        "One column a local epoch. Red skewness: the client is confident and its threshold is raised; blue: "
+        "it is unsure and the threshold is lowered. Grey: the client did not take part.",
+        figures.thresholds,
+    ),
+    (
+        "Share of samples over the threshold",
+        "Only these samples count in the alignment loss: at 0 nothing is aligned, at 1 nothing is filtered.",
+        figures.shares,
+    ),
+    (
+        "Entropy",
+        "Mean entropy of the server model's predictions on each client's data: dark is confident.",
+        figures.entropy,
+    ),
+    (
+        "Weight drift",
+        "Distance between the model a client was sent and the one it sent back. A row that stands out pulls "
+        "the average its way.",
+        figures.drift,
+    ),
+)
+COST: Sequence[tuple[str, str, Callable[[Run], str]]] = (
+    (
+        "Time and bytes",
+        "The time of each whole round, and the bytes summed over its participants.",
+        figures.cost,
+    ),
+)
+
+
+def report_page(run: Run) -> str:
+    """Return the page of one run."""
+    return (
+        _environment()
+        .get_template("template.html")
+        .render(
+            run=run,
+            title=f"{run.fact('method')} on {run.fact('benchmark')}, source {run.fact('source')}",
+            standing=standing(run),
+            verdict=judge(run),
+            outcome=model.outcome(run),
+            domains=model.domain_rows(run),
+            clients=model.client_rows(run),
+            warnings=model.warnings(run),
+            failures=model.failures(run),
+            curves=_exhibits(run, CURVES),
+            client_maps=_exhibits(run, CLIENTS),
+            cost=_exhibits(run, COST),
+            totals=totals(run),
+        )
+    )
+
+
+def comparison_page(runs: Sequence[Run]) -> str:
+    """Return the page over several runs."""
+    kept, left_out = comparison.usable(runs)
+    tables = comparison.source_tables(kept)
+    return (
+        _environment()
+        .get_template("comparison.html")
+        .render(
+            title="Comparison of methods",
+            runs=[(run, model.outcome(run).last.get(model.AVERAGE, math.nan)) for run in runs],
+            left_out=left_out,
+            tables=[(found, _method_curves(found, f"methods-{place}")) for place, found in enumerate(tables)],
+            differences=comparison.differences(kept),
+            repeated=comparison.repeated(tables),
+        )
+    )
+
+
+def _method_curves(found: comparison.SourceTable, name: str) -> Exhibit:
+    caption = (
+        "Mean over the seeds of the server model's average accuracy; the band is one standard deviation."
+    )
+    svg = figures.methods(name, "Average accuracy of each method over the rounds", found.curves)
+    return Exhibit("Average accuracy over the rounds", caption, Markup(svg))
+
+
+def totals(run: Run) -> Mapping[str, str]:
+    """Return the whole run's time and traffic, without what is unknown."""
+    seconds = {part: _total(run, "seconds", part) for part in ("adapt", "evaluate")}
+    seconds |= {part: number(value) for part, value in table(run.summary.get("seconds")).items()}
+    traffic = {part: _total(run, "bytes", part) for part in ("down", "up")}
+    found = {f"Time to {part}": text.duration(value) for part, value in seconds.items()}
+    found |= {
+        "Sent to clients": text.size(traffic["down"]),
+        "Sent by clients": text.size(traffic["up"]),
+    }
+    return {name: value for name, value in found.items() if value != text.UNKNOWN}
+
+
+def _total(run: Run, what: str, part: str) -> float:
+    known = [value for line in run.rounds if math.isfinite(value := number(dig(line, what, part)))]
+    return math.fsum(known) if known else math.nan
+
+
+def _exhibits(run: Run, wanted: Sequence[tuple[str, str, Callable[[Run], str]]]) -> Sequence[Exhibit]:
+    """Draw the figures that have something to show."""
+    drawn = ((title, caption, draw(run)) for title, caption, draw in wanted)
+    # The one place where markup is trusted: it comes from our own drawing, which escapes every name.
+    return [Exhibit(title, caption, Markup(svg)) for title, caption, svg in drawn if svg]
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("fedscal.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    writers: Mapping[str, Callable[..., Any]] = {
+        "percent": text.percent,
+        "signed": text.signed,
+        "decimals": text.decimals,
+        "spans": text.spans,
+        "plain": text.plain,
+        "count": text.count,
+    }
+    environment.filters.update(writers)
+    return environment

@@ -1,0 +1,92 @@
+"""A matplotlib figure as a piece of an HTML page: no ids twice, no date, no foreign names, text as text."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fedscal",
+    "text.parse_math": False,  # a client may be called $x^2$
+    "font.family": ["DejaVu Sans"],  # comes with matplotlib, so that the layout is the same everywhere
+    "font.size": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10.0,
+    "axes.titlelocation": "left",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e3e6ea",
+    "legend.frameon": False,
+    "image.composite_image": False,
+}
+LONGEST_LABEL = 22
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Draw in our style, whatever the user's matplotlibrc says, and leave theirs as it was."""
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        # A name in a script that DejaVu lacks is still text in the page: the browser has the glyphs.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def label(name: str) -> str:
+    """Return a name that can be drawn: one line, not endless, without characters that XML forbids."""
+    clean = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name)
+    short = clean if len(clean) <= LONGEST_LABEL else clean[: LONGEST_LABEL - 1] + "…"
+    # matplotlib leaves names with a leading underscore out of legends; a space in front keeps them in.
+    return f" {short}" if short.startswith("_") else short
+
+
+def to_svg(figure: Figure, name: str, title: str) -> str:
+    """Return the figure as an ``<svg>`` element with a title; ids begin with the figure's name."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", dpi=144, metadata={"Date": None})
+    root = ET.fromstring(buffer.getvalue())
+    _drop(root, {"metadata", "style"})
+    for element in root.iter():
+        element.tag = _local(element.tag)
+        element.attrib = {_local(key): _renamed(_local(key), value, name) for key, value in element.items()}
+        # The line ends between the elements are a tenth of the file.
+        element.tail = None if not (element.tail or "").strip() else element.tail
+    for size in ("width", "height"):
+        del root.attrib[size]  # the page decides; the viewBox keeps the proportions
+    root.attrib |= {"role": "img", "aria-labelledby": f"{name}-title"}
+    heading = ET.Element("title", {"id": f"{name}-title"})
+    heading.text = title
+    root.insert(0, heading)
+    return ET.tostring(root, encoding="unicode")
+
+
+def _local(name: str) -> str:
+    """Return a name without its namespace: HTML knows what an svg is."""
+    return name.rpartition("}")[2]
+
+
+def _renamed(key: str, value: str, name: str) -> str:
+    """Give an id, and every reference to one, the figure's name, as several figures share a page."""
+    if key == "id":
+        return f"{name}-{value}"
+    if key == "href" and value.startswith("#"):
+        return f"#{name}-{value[1:]}"
+    return re.sub(r"url\(#", f"url(#{name}-", value)
+
+
+def _drop(root: ET.Element, tags: set[str]) -> None:
+    """Remove elements that speak to the whole page (style) or only to machines (metadata)."""
+    for parent in list(root.iter()):
+        for child in [child for child in parent if _local(child.tag) in tags]:
+            parent.remove(child)

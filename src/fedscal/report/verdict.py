@@ -1,0 +1,148 @@
+"""The result in sentences: is the adapted model better, who lost, and how far can the number be trusted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedscal.report.load import Run, number
+from fedscal.report.model import (
+    AVERAGE,
+    SIGNALS,
+    Change,
+    Outcome,
+    client_rows,
+    domain_rows,
+    failures,
+    outcome,
+    own_models,
+    series,
+    warnings,
+)
+from fedscal.report.text import count, decimals, percent, signed
+
+NAMED_CLIENTS = 5  # more names than that are a table, not a sentence
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One or two plain sentences, and what a careful reader asks next.
+
+    Attributes:
+        tone: ``better``, ``worse``, ``same`` or ``unknown``.
+        headline: The verdict.
+        details: Further sentences, in order of weight.
+    """
+
+    tone: str
+    headline: str
+    details: Sequence[str] = ()
+
+
+def judge(run: Run) -> Verdict:
+    """Return the verdict on a run."""
+    result = outcome(run)
+    if run.last_round == 0:
+        tone, headline = "unknown", _nothing_adapted(result)
+    elif result.labelled:
+        rows = [row for row in domain_rows(run) if row.name != AVERAGE]
+        tone, headline = _accuracy(rows, result, _moment(run))
+    else:
+        tone, headline = "unknown", _label_free(run)
+    details = (_clients(run), _choice(result), _own(run, result), _trouble(run))
+    return Verdict(tone, headline, [sentence for sentence in details if sentence])
+
+
+def standing(run: Run) -> str:
+    """Say how far an unfinished run has come; nothing if it is finished."""
+    if run.finished:
+        return ""
+    planned = number(run.spec.get("rounds"))
+    goal = f" of {planned:.0f}" if math.isfinite(planned) else ""
+    return f"Unfinished: {run.last_round}{goal} rounds are recorded. The run is going on or was stopped."
+
+
+def _moment(run: Run) -> str:
+    return "(last round)" if run.finished else f"(round {run.last_round}, the last so far)"
+
+
+def _nothing_adapted(result: Outcome) -> str:
+    known = percent(result.source_only.get(AVERAGE, math.nan)) if result.labelled else "unknown (no labels)"
+    return f"No round of adaptation is recorded. The source model's average accuracy is {known}."
+
+
+def _accuracy(rows: Sequence[Change], result: Outcome, moment: str) -> tuple[str, str]:
+    """Compare the last round with the source model; a loss anywhere comes before the average gain."""
+    domains = count(len(rows), "domain")
+    before, after = (percent(stage.get(AVERAGE, math.nan)) for stage in (result.source_only, result.last))
+    worse = [row for row in rows if row.word == "WORSE"]
+    better = sum(row.word == "better" for row in rows)
+    average = f"average {before} → {after} {moment}."
+    if worse:
+        named = ", ".join(f"{row.name} {percent(row.before)} → {percent(row.after)}" for row in worse)
+        lost = f"The adapted model is WORSE than the source model in {len(worse)} of {domains}: {named}."
+        return "worse", f"{lost} Over all domains: {average}"
+    if not any(row.word in {"same", "better"} for row in rows):
+        return "unknown", f"The last round cannot be compared with the source model: {average}"
+    if not better:
+        return "same", f"The adapted model is no better and no worse than the source model: {average}"
+    return "better", f"The adapted model is better than the source model in {better} of {domains}: {average}"
+
+
+def _label_free(run: Run) -> str:
+    """Without labels nothing can be promised: say so, then tell what can be seen."""
+    curves = series(run, "signals")
+    known = [name for name in SIGNALS if name in curves and math.isfinite(curves[name][-1])]
+    moved = [f"{name} {decimals(curves[name][0])} → {decimals(curves[name][-1])}" for name in known]
+    seen = f" Label-free signals, source model → round {run.last_round}: {', '.join(moved)}." if moved else ""
+    return (
+        "Accuracy is unknown: this run has no labels, so nobody can say from it whether the model got better "
+        f"or worse.{seen}"
+    )
+
+
+def _clients(run: Run) -> str:
+    """Name the clients that lost: an average hides them."""
+    rows = [row for row in client_rows(run) if row.word != "unknown"]
+    if not rows or run.last_round == 0:
+        return ""
+    worse = sorted((row for row in rows if row.word == "WORSE"), key=lambda row: row.delta)
+    if not worse:
+        return f"None of the {len(rows)} clients got worse." if len(rows) > 1 else ""
+    named = ", ".join(f"{row.name} ({signed(row.delta)})" for row in worse[:NAMED_CLIENTS])
+    more = f" and {len(worse) - NAMED_CLIENTS} more" if len(worse) > NAMED_CLIENTS else ""
+    return f"{len(worse)} of {count(len(rows), 'client')} got WORSE, in points: {named}{more}."
+
+
+def _choice(result: Outcome) -> str:
+    """Tell what another choice of the round would have given, and which of them is an oracle."""
+    if result.selected_round is None:
+        return ""
+    if not result.labelled:
+        return f"The label-free choice is round {result.selected_round}."
+    chosen = percent(result.selected.get(AVERAGE, math.nan))
+    sentence = f"The label-free choice, round {result.selected_round}, has {chosen}"
+    if result.best_round is None:
+        return f"{sentence}."
+    best = percent(result.best.get(AVERAGE, math.nan))
+    return (
+        f"{sentence}; the best round, {result.best_round}, has {best}, but only labels can find it (oracle)."
+    )
+
+
+def _own(run: Run, result: Outcome) -> str:
+    own, server = own_models(run).get(AVERAGE, math.nan), result.last.get(AVERAGE, math.nan)
+    if not (math.isfinite(own) and math.isfinite(server)):
+        return ""
+    return (
+        f"On their own data the clients' own models have {percent(own)}, the server model {percent(server)}."
+    )
+
+
+def _trouble(run: Run) -> str:
+    lost = sum(len(rounds) for reasons in failures(run).values() for rounds in reasons.values())
+    parts = [
+        count(amount, noun) for amount, noun in ((len(warnings(run)), "warning"), (lost, "failure")) if amount
+    ]
+    return f"See “Warnings and failures”: {' and '.join(parts)}." if parts else ""

@@ -1,0 +1,209 @@
+"""The main job: adapt a source model to the clients of a spec, round by round, to a run directory."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedscal import __version__, files, weights
+from fedscal.build import Layout, build_layout, build_schedule, build_site
+from fedscal.checkpoint import Checkpoint
+from fedscal.data.registry import benchmark
+from fedscal.data.cache import prepare
+from fedscal.drivers.in_process import Executor, InProcess, WorkerProcess, worker_count
+from fedscal.errors import UsageError
+from fedscal.federation import Round, Schedule, federate
+from fedscal.methods import build_rule
+from fedscal.metrics import Line, accuracy_summary, round_line, source_line, with_verdicts
+from fedscal.models.store import model_files
+from fedscal.record import RunDirectory
+from fedscal.rng import compute_threads
+from fedscal.server.rule import ServerRule, ServerState
+from fedscal.source import SourceModel, model_card, source_model
+from fedscal.spec import EXECUTION_KEYS, RunSpec
+from fedscal.types import ClientId, Weights
+
+
+class Listener(Protocol):
+    """Who wants to hear how a run goes on."""
+
+    def stage(self, name: str, total: int) -> None:
+        """A stage of so many steps begins."""
+        ...
+
+    def advance(self) -> None:
+        """A step of the stage is done."""
+        ...
+
+    def round(self, line: Line) -> None:
+        """A round is done and recorded."""
+        ...
+
+    def warn(self, text: str) -> None:
+        """Something that a person should know."""
+        ...
+
+
+class Silent:
+    """Nobody listens."""
+
+    def stage(self, name: str, total: int) -> None:
+        """Say nothing."""
+
+    def advance(self) -> None:
+        """Say nothing."""
+
+    def round(self, line: Line) -> None:
+        """Say nothing."""
+
+    def warn(self, text: str) -> None:
+        """Say nothing."""
+
+
+def adapt(spec: RunSpec, out: Path | str, listener: Listener | None = None) -> RunDirectory:
+    """Run a spec in a new directory; return the directory of the finished run."""
+    directory = RunDirectory(Path(out))
+    with files.only_process(directory.path):
+        if directory.started:
+            raise UsageError(f"{out} already holds a run. Go on with --resume {out}, or give another --out.")
+        directory.begin(spec)
+        _execute(spec, directory, listener or Silent())
+    return directory
+
+
+def resume(out: Path | str, listener: Listener | None = None, **changes: Any) -> RunDirectory:
+    """Go on with a run after its last finished round, to the same bits as if it had never stopped.
+
+    Only keys that cannot move a bit of the result may be changed.
+    """
+    directory = RunDirectory(Path(out))
+    directory.spec()  # a directory without a run is an error before anything is made in it
+    with files.only_process(directory.path):
+        spec = directory.spec()
+        refused = sorted(set(changes) - EXECUTION_KEYS)
+        if refused:
+            raise UsageError(
+                f"{refused[0]} cannot change in a resumed run, only {', '.join(sorted(EXECUTION_KEYS))}."
+            )
+        _execute(spec.replace(**changes), directory, listener or Silent())
+    return directory
+
+
+def _execute(spec: RunSpec, directory: RunDirectory, listener: Listener) -> None:
+    data = benchmark(spec.benchmark)
+    listener.stage(f"data: {data.name}", 0)
+    prepare(data)
+    layout = build_layout(spec)
+    if layout.empty:
+        listener.warn(f"{len(layout.empty)} clients without an image are left out: {', '.join(layout.empty[:5])}")
+    listener.stage(f"source model: {spec.source}", spec.pretrain_epochs)
+    source = source_model(spec, listener.advance)
+    with warnings.catch_warnings(record=True) as heard, compute_threads(spec.threads):
+        warnings.simplefilter("always", UserWarning)
+        found = directory.checkpoints.latest()
+    for warning in heard:
+        listener.warn(str(warning.message))
+    with compute_threads(spec.threads), _driver(spec, layout, directory) as driver:
+        _Run(spec, directory, layout, source, driver, listener).go(found)
+
+
+def _driver(spec: RunSpec, layout: Layout, directory: RunDirectory) -> InProcess:
+    asked = len(build_schedule(spec).sample(layout.clients, spec.seed, 1))
+    count = worker_count(spec.workers, spec.threads, asked)
+    keys = {**spec.flat(), **spec.hyper}
+    executors: list[Executor] = [WorkerProcess(keys) for _ in range(count)] if count > 1 else [build_site(spec)]
+    return InProcess(layout.clients, executors, directory.checkpoints.memories)
+
+
+@dataclass
+class _Run:
+    """The parts of one execution, and the lines recorded so far."""
+
+    spec: RunSpec
+    directory: RunDirectory
+    layout: Layout
+    source: SourceModel
+    driver: InProcess
+    listener: Listener
+
+    def go(self, found: Checkpoint | None) -> None:
+        """Run the rounds that are not done yet, then write the summary, the model and the report."""
+        rule, schedule = build_rule(self.spec.method, self.spec.hyper), build_schedule(self.spec)
+        state = found.state if found else rule.init(self.source.weights)
+        self.lines = self.directory.rewind(found.round if found else -1)
+        self.domains = {client: self.layout.domain(client) for client in self.layout.clients}
+        self.listener.stage(self.spec.method, schedule.rounds if rule.trains else 1)
+        if not found:
+            self._record_source(rule, state)
+        for line in self.lines:
+            self.listener.round(line)
+        state = self._rounds(rule, schedule, state)
+        self._finish(state)
+
+    def _record_source(self, rule: ServerRule, state: ServerState) -> None:
+        started = time.perf_counter()
+        judged = self.driver.evaluate(self._deployed(rule, state))
+        line = source_line(judged, self.domains, time.perf_counter() - started)
+        self._save(with_verdicts(line, [], self.spec.select), state)
+
+    def _rounds(self, rule: ServerRule, schedule: Schedule, state: ServerState) -> ServerState:
+        for done in federate(rule, self.driver, state, schedule, self.spec.seed, self.lines[-1]["round"]):
+            state = done.state
+            line = with_verdicts(self._judge(rule, done), self.lines, self.spec.select)
+            self._save(line, state)
+            self.listener.round(line)
+            for text in [*line["warnings"], *(f"{c}: {why}" for c, why in line["failures"].items())]:
+                self.listener.warn(text)
+        return state
+
+    def _judge(self, rule: ServerRule, done: Round) -> Line:
+        started = time.perf_counter()
+        judged = self.driver.evaluate(self._deployed(rule, done.state))
+        local = self.driver.evaluate({reply.client: reply.weights for reply in done.replies})
+        return round_line(done, judged, local, self.domains, time.perf_counter() - started)
+
+    def _deployed(self, rule: ServerRule, state: ServerState) -> Mapping[ClientId, Weights]:
+        return {client: rule.deployed(state, client) for client in self.layout.clients}
+
+    def _save(self, line: Line, state: ServerState) -> None:
+        """Record a round. The checkpoint comes last: until it is there, the round was never done."""
+        self.lines.append(line)
+        self.directory.append(line)
+        if line["selected_round"] == line["round"]:
+            self._save_models("selected", state, line["round"])
+        self.directory.checkpoints.save(line["round"], state)
+
+    def _save_models(self, name: str, state: ServerState, round_: int) -> None:
+        card = {**model_card(self.spec), "method": self.spec.method, "round": round_}
+        for key, model in state.models.items():
+            label = name if len(state.models) == 1 else f"{name}-{key}"
+            self.directory.save_model(model_files(label, model, card))
+
+    def _finish(self, state: ServerState) -> None:
+        self._save_models("last", state, self.lines[-1]["round"])
+        files.write_json(self.directory.path / "summary.json", self._summary(state))
+
+    def _summary(self, state: ServerState) -> dict[str, Any]:
+        spec, lines = self.spec, self.lines
+        return {
+            **{key: getattr(spec, key) for key in ("benchmark", "source", "method", "adaptation", "seed")},
+            "rounds": lines[-1]["round"],
+            **accuracy_summary(lines),
+            "seconds": {"pretrain": self.source.seconds, **total_seconds(lines)},
+            "weights_sha256": weights.digest(
+                state.models["server"] if "server" in state.models else weights.flatten(state.models)
+            ),
+            "warnings": [text for line in lines for text in line["warnings"]],
+            "source_accuracy": self.source.accuracy,
+            "spec_sha256": spec.digest(),
+            "version": __version__,
+        }
+
+
+def total_seconds(lines: Sequence[Line]) -> dict[str, float]:
+    """Return the seconds spent in adaptation and in evaluation."""
+    return {name: sum(line["seconds"][name] for line in lines) for name in ("adapt", "evaluate")}

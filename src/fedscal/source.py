@@ -1,0 +1,94 @@
+"""The source model: trained once, cached by the hash of all that decides it, shared by all methods."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedscal import files
+from fedscal.build import network_for
+from fedscal.data.registry import benchmark
+from fedscal.data.benchmark import Benchmark
+from fedscal.data.cache import content_digest, images
+from fedscal.data.labels import labels
+from fedscal.errors import ModelRefused
+from fedscal.models.pretrain import SourceTraining, pretrain
+from fedscal.models.store import load_model, model_files
+from fedscal.rng import compute_threads, stream_seed
+from fedscal.spec import RunSpec
+from fedscal.types import Weights
+
+
+@dataclass(frozen=True)
+class SourceModel:
+    """A trained source model, where it is kept, and its accuracy (%) on held-out source images."""
+
+    weights: Weights
+    path: Path
+    accuracy: float
+    seconds: float
+    cached: bool
+
+
+def source_model(spec: RunSpec, on_epoch: Callable[[], None] = lambda: None) -> SourceModel:
+    """Return the source model of a spec, from the cache if it is there and whole."""
+    data = benchmark(spec.benchmark)
+    recipe = SourceTraining(epochs=spec.pretrain_epochs, lr=spec.pretrain_lr)
+    identity = _identity(spec, data, recipe)
+    folder = files.cache_dir() / "source" / files.sha256(json.dumps(identity, sort_keys=True).encode())[:20]
+    with files.one_builder(folder.parent / f".{folder.name}"):
+        try:
+            weights, card = load_model(folder, "model")
+            return SourceModel(weights, folder, card["source_accuracy"], card["seconds"], cached=True)
+        except ModelRefused:
+            return _train(spec, data, recipe, identity, folder, on_epoch)
+
+
+def _identity(spec: RunSpec, data: Benchmark, recipe: SourceTraining) -> dict[str, Any]:
+    """Return everything that can move a bit of the source model."""
+    return {
+        "data": content_digest(data),
+        "source": spec.source,
+        "model": spec.model,
+        "recipe": asdict(recipe),
+        "seed": spec.seed,
+        "threads": spec.threads,
+        "torch": torch.__version__,
+    }
+
+
+def _train(
+    spec: RunSpec,
+    data: Benchmark,
+    recipe: SourceTraining,
+    identity: dict[str, Any],
+    folder: Path,
+    on_epoch: Callable[[], None],
+) -> SourceModel:
+    started = time.perf_counter()
+    network = network_for(spec, data, stream_seed(spec.seed, "source-init"))
+    pictures, truth = images(data, spec.source), labels(data, spec.source)
+    with compute_threads(spec.threads):
+        weights, accuracy = pretrain(network, pictures, truth, data.views, recipe, spec.seed, on_epoch)
+    seconds = time.perf_counter() - started
+    card = {**model_card(spec), "source_accuracy": accuracy, "seconds": seconds, "made_from": identity}
+    files.write_dir(folder, model_files("model", weights, card))
+    return SourceModel(weights, folder, accuracy, seconds, cached=False)
+
+
+def model_card(spec: RunSpec) -> dict[str, Any]:
+    """Return what a reader of the model must know to use it: network, input shape, ordered classes."""
+    data = benchmark(spec.benchmark)
+    return {
+        "model": spec.model,
+        "shape": list(data.shape),
+        "classes": list(data.classes),
+        "benchmark": spec.benchmark,
+        "source": spec.source,
+    }

@@ -1,0 +1,156 @@
+"""RunSpec: everything that decides a result, as flat, typed and checked keys.
+
+Precedence: built-in < benchmark's defaults < recipe file < environment < command line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from fedscal.data.registry import benchmark
+from fedscal.errors import UsageError, nearest
+from fedscal.files import sha256
+from fedscal.methods import ADAPTATIONS, hyperparameters, method, parts_of
+from fedscal.options import Option, Value, option, options_of
+
+_ENV_PREFIX = "FEDSCAL_"
+_ENV_OTHER = {"FEDSCAL_CACHE"}
+_MAX_RECIPE_BYTES = 1_000_000
+EXECUTION_KEYS = frozenset({"workers"})
+"""Keys that cannot move a bit of the result."""
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run. Build it with ``RunSpec.make``, which checks every value."""
+
+    benchmark: str = option("digits", "data set: several domains with the same classes")
+    source: str = option("", "domain that the source model is trained on; the others are the clients'")
+    method: str = option("fedscal", "federated method, see `fedscal methods`")
+    adaptation: str = option("shot", "local adaptation in the LoA slot")
+    model: str = option("convnet", "network")
+    rounds: int = option(12, "communication rounds T", low=1, high=100_000)
+    local_epochs: int = option(5, "local epochs E", low=1, high=10_000)
+    participation: float = option(0.3, "share of the clients that take part in a round", above=0, high=1)
+    clients_per_domain: int = option(5, "clients that each target domain is cut into", low=1, high=100_000)
+    lr: float = option(0.03, "clients' learning rate in the first round", above=0, high=10)
+    batch_size: int = option(64, "images in a client's batch", low=2, high=65_536)
+    view_passes: Literal["auto", "separate", "joint"] = option(
+        "auto", "weak and strong view in one forward pass; auto: only without BatchNorm"
+    )
+    pretrain_epochs: int = option(50, "epochs of source training", low=1, high=10_000)
+    pretrain_lr: float = option(0.03, "learning rate of source training", above=0, high=10)
+    select: Literal["infomax", "entropy", "snd", "last"] = option(
+        "infomax", "label-free signal that selects a round"
+    )
+    seed: int = option(0, "seed of every random stream", low=0, high=2**31 - 1)
+    workers: int = option(0, "processes that train clients side by side; 0: as many as the cores allow", low=0)
+    threads: int = option(1, "threads of each process; results are equal bit for bit only for the same number", low=1)
+    device: Literal["auto", "cpu"] = option("auto", "where to compute")
+    hyper: Mapping[str, Value] = field(default_factory=dict)
+    """Hyper-parameters of the method's terms and rule that differ from their defaults."""
+
+    @classmethod
+    def make(cls, **given: Any) -> RunSpec:
+        """Build a checked spec from keys and typed or text values.
+
+        >>> RunSpec.make(method="fedprox", mu="0.1").hyper
+        {'mu': 0.1}
+        """
+        known = all_options()
+        for name in given:
+            if name not in known:
+                raise UsageError(f"unknown key '{name}'{nearest(name, known)}")
+        chosen = benchmark(str(given.get("benchmark", cls.benchmark)))
+        values = {name: known[name].parse(value) for name, value in {**chosen.defaults, **given}.items()}
+        core = {name: values.pop(name) for name in list(values) if name in options_of(cls)}
+        spec = cls(**core, hyper=dict(sorted(values.items())))  # type: ignore[arg-type]
+        spec._check()
+        return spec
+
+    def _check(self) -> None:
+        domains = benchmark(self.benchmark).domains
+        if self.source not in domains:
+            raise UsageError(
+                f"source={self.source}: no such domain in {self.benchmark}{nearest(self.source, domains)}"
+            )
+        method(self.method)
+        if self.adaptation not in ADAPTATIONS:
+            raise UsageError(
+                f"adaptation={self.adaptation}: no such adaptation{nearest(self.adaptation, ADAPTATIONS)}"
+            )
+
+    def flat(self) -> dict[str, Value]:
+        """Return all keys of this run, its method's hyper-parameters with their values in force included."""
+        core = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "hyper"}
+        used = {
+            name: self.hyper.get(name, declared.default)
+            for part in parts_of(self.method, self.adaptation)
+            for name, declared in options_of(part).items()
+        }
+        return core | used
+
+    def digest(self) -> str:
+        """Return a hash of everything that decides the result."""
+        deciding = {k: v for k, v in self.flat().items() if k not in EXECUTION_KEYS}
+        return sha256(json.dumps(deciding, sort_keys=True).encode())
+
+    def replace(self, **changes: Any) -> RunSpec:
+        """Return a copy with other values, checked."""
+        core = {k: v for k, v in asdict(self).items() if k != "hyper"}
+        return RunSpec.make(**{**core, **self.hyper, **changes})
+
+    def to_toml(self) -> str:
+        """Return the spec as a recipe that builds it again."""
+        core = {k: v for k, v in self.flat().items() if k not in self.hyper}
+        return dump_toml({**core, **self.hyper})
+
+
+def all_options() -> dict[str, Option]:
+    """Return every key that a run knows: its own, and the hyper-parameters of all methods."""
+    hyper = {name: declared[0][1] for name, declared in hyperparameters().items()}
+    return {**hyper, **options_of(RunSpec)}
+
+
+def dump_toml(values: Mapping[str, Value]) -> str:
+    """Write flat keys as TOML; a JSON scalar is a TOML scalar."""
+    return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in values.items())
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """Read a flat TOML file of keys."""
+    try:
+        data = path.read_bytes()
+        if len(data) > _MAX_RECIPE_BYTES:
+            raise UsageError(f"{path} is too large for a recipe ({len(data):,} bytes)")
+        return tomllib.loads(data.decode())
+    except OSError as error:
+        raise UsageError(f"cannot read the recipe {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not TOML: {error}") from error
+
+
+def environment_keys(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the keys that are set as FEDSCAL_<KEY>."""
+    return {
+        name.removeprefix(_ENV_PREFIX).lower(): value
+        for name, value in environ.items()
+        if name.startswith(_ENV_PREFIX) and name not in _ENV_OTHER
+    }
+
+
+def parse_assignments(words: list[str]) -> dict[str, str]:
+    """Split ``key=value`` words."""
+    pairs: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise UsageError(f"'{word}' is not key=value")
+        pairs[name.strip().replace("-", "_")] = value.strip()
+    return pairs

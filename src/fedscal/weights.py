@@ -1,0 +1,105 @@
+"""State-dict algebra: mean, distance, digest, size, and bytes without pickle."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from fedscal.errors import ModelRefused
+from fedscal.types import Groups, Weights
+
+
+def snapshot(weights: Weights) -> dict[str, Tensor]:
+    """Return a detached, contiguous copy on the CPU."""
+    return {
+        name: tensor.detach().to("cpu", copy=True).contiguous(memory_format=torch.contiguous_format)
+        for name, tensor in weights.items()
+    }
+
+
+def mean(models: Sequence[Weights], shares: Sequence[float] | None = None) -> dict[str, Tensor]:
+    """Average models in the given order: w = sum_i s_i w_i, with s_i = 1/n unless given.
+
+    Sums run in float64, so a bit of the result never depends on more than the order. BatchNorm
+    statistics are floats and are averaged too; integer buffers (batch counters) take the maximum.
+    """
+    shares = shares or [1.0 / len(models)] * len(models)
+    return {name: _mean_tensor([model[name] for model in models], shares) for name in models[0]}
+
+
+def _mean_tensor(tensors: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
+    if not tensors[0].is_floating_point():
+        return torch.stack(list(tensors)).amax(dim=0)
+    total = torch.zeros(tensors[0].shape, dtype=torch.float64)
+    for tensor, share in zip(tensors, shares, strict=True):
+        total.add_(tensor.double(), alpha=share)
+    return total.to(tensors[0].dtype)
+
+
+def distance(a: Weights, b: Weights) -> float:
+    """Return the Euclidean distance ||a - b|| of the parameters; BatchNorm statistics do not count."""
+    squares = (
+        (a[name].double() - b[name].double()).square().sum().item()
+        for name in a
+        if a[name].is_floating_point() and "running_" not in name
+    )
+    return float(sum(squares) ** 0.5)
+
+
+def digest(weights: Weights) -> str:
+    """Return the sha256 of names, types, shapes and bytes, independent of the order of the names."""
+    sha = hashlib.sha256()
+    for name in sorted(weights):
+        tensor = weights[name].detach().cpu().contiguous()
+        sha.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        sha.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()
+
+
+def byte_count(weights: Weights) -> int:
+    """Return how many bytes the tensors take on the wire."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
+
+
+def first_not_finite(weights: Weights) -> str | None:
+    """Return the name of the first tensor that holds NaN or infinity, if there is one."""
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            return name
+    return None
+
+
+def flatten(groups: Groups) -> dict[str, Tensor]:
+    """Join named groups into one mapping, ``group/name``."""
+    return {f"{group}/{name}": tensor for group, weights in groups.items() for name, tensor in weights.items()}
+
+
+def unflatten(tensors: Weights) -> dict[str, dict[str, Tensor]]:
+    """Take ``flatten`` back."""
+    groups: dict[str, dict[str, Tensor]] = {}
+    for path, tensor in tensors.items():
+        group, _, name = path.partition("/")
+        groups.setdefault(group, {})[name] = tensor
+    return groups
+
+
+def to_bytes(weights: Weights) -> bytes:
+    """Return the safetensors form."""
+    return safetensors.torch.save({name: tensor.contiguous() for name, tensor in weights.items()})
+
+
+def from_bytes(data: bytes, where: str) -> dict[str, Tensor]:
+    """Read the safetensors form; anything else, a pickle included, is refused and never executed."""
+    try:
+        tensors = safetensors.torch.load(data)
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise ModelRefused(f"{where} is not a whole safetensors file ({error}); it was not loaded.") from error
+    broken = first_not_finite(tensors)
+    if broken:
+        raise ModelRefused(f"{where}: tensor '{broken}' holds NaN or infinity; it was not loaded.")
+    return tensors

@@ -1,0 +1,77 @@
+"""A worker process: ``python -m fedscal.worker`` reads messages on stdin, answers on stdout.
+
+It is a process of its own rather than a fork: no pickle, no need for a ``__main__`` guard in the
+caller's script, and it ends by itself when its parent does.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+from typing import BinaryIO
+
+from fedscal.build import build_site
+from fedscal.drivers.site import Site
+from fedscal.drivers.wire import (
+    Message,
+    join_memory,
+    read_message,
+    reply_header,
+    split_memory,
+    write_message,
+)
+from fedscal.rng import compute_threads
+from fedscal.spec import RunSpec
+from fedscal.types import Package
+
+
+def answer(site: Site, request: Message) -> Message:
+    """Carry out one request."""
+    client = request.header["client"]
+    models, memory = split_memory(request.groups)
+    if request.header["do"] == "evaluate":
+        return Message({"metrics": dict(site.evaluate(client, models["server"]))})
+    package = Package(request.header["round"], request.header["lr"], models)
+    reply, kept = site.train(client, package, memory)
+    return Message({"reply": reply_header(reply)}, join_memory({"weights": reply.weights}, kept))
+
+
+def _requests(stream: BinaryIO) -> queue.Queue[Message]:
+    """Read ahead in a thread, so that the end of the parent is seen in the middle of a training."""
+    inbox: queue.Queue[Message] = queue.Queue()
+
+    def read() -> None:
+        while (message := read_message(stream)) is not None:
+            inbox.put(message)
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    return inbox
+
+
+def main() -> None:
+    """Serve requests until stdin ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # a stray print must not land between two messages
+    first = read_message(sys.stdin.buffer)
+    if first is None:
+        return
+    spec = RunSpec.make(**first.header["spec"])
+    inbox = _requests(sys.stdin.buffer)
+    with compute_threads(spec.threads):
+        site = build_site(spec)
+        while True:
+            request = inbox.get()
+            try:
+                result = answer(site, request)
+            except Exception as error:  # one client's trouble must not take the others down
+                result = Message({"error": f"{type(error).__name__}: {error}"})
+            write_message(out, result)
+
+
+if __name__ == "__main__":
+    main()

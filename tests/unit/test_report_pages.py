@@ -1,0 +1,157 @@
+"""The report as a file: safe to open, loading nothing, made of what there is, the same bytes twice."""
+
+from __future__ import annotations
+
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from test_report import finished_run, make_lines, summarise, write_run
+
+from fedscal.errors import UsageError
+from fedscal.report import write_comparison, write_report
+from fedscal.report.comparison import source_tables, usable
+from fedscal.report.load import load_run
+
+HOSTILE = ("<script>alert(1)</script>", "$x^2$", "_hidden\n\x07", 'a" onload="x', "図-1", "\ud800")
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    return finished_run(tmp_path)
+
+
+@pytest.mark.parametrize("kept", ["spec.toml", "metrics.jsonl", "summary.json"])
+def test_any_single_file_makes_a_report(finished: Path, kept: str) -> None:
+    for name in ("spec.toml", "metrics.jsonl", "summary.json", "environment.json"):
+        if name != kept:
+            (finished / name).unlink()
+    page = write_report(finished).read_text()
+    assert "environment.json is missing." in page
+    assert ("Unfinished" in page) is (kept != "summary.json")
+
+
+def test_broken_files_are_noted(finished: Path) -> None:
+    for name in ("spec.toml", "summary.json", "environment.json"):
+        (finished / name).write_text("[[[")
+    page = write_report(finished).read_text()
+    assert all(f"{name} cannot be read" in page for name in ("spec.toml", "summary.json", "environment.json"))
+
+
+def test_not_a_run_directory(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not a run directory"):
+        write_report(tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])
+def test_missing_extra_says_what_to_install(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    for name in ("page", "figures"):  # as if nothing had been drawn in this process yet
+        monkeypatch.delitem(sys.modules, f"fedscal.report.{name}", raising=False)
+        monkeypatch.delattr(f"fedscal.report.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(UsageError, match=re.escape("pip install 'fedscal[report]'")):
+        write_report(finished)
+
+
+class Page(HTMLParser):
+    """Collects what a browser would act on."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(key, value or "") for key, value in attrs]
+
+
+def assert_harmless(text: str) -> None:
+    page = Page(text)
+    assert not {"script", "iframe", "link", "img", "object", "base", "form"} & set(page.tags)
+    assert not [key for key, _ in page.attributes if key.startswith("on")]
+    loads = [value for key, value in page.attributes if key in {"src", "href", "xlink:href", "action"}]
+    assert all(value.startswith(("#", "data:image/png;base64,")) for value in loads)
+    assert all(found == "url(#" for found in re.findall(r"url\(.", text))
+    assert "@import" not in text
+    assert "http://" not in text
+    assert "https://" not in text
+    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in text
+    ids = [value for key, value in page.attributes if key == "id"]
+    assert len(ids) == len(set(ids))
+
+
+def test_page_loads_nothing(finished: Path) -> None:
+    text = write_report(finished).read_text()
+    assert_harmless(text)
+    assert text.count("<svg") == 8
+    assert Page(text).tags.count("svg") == text.count('role="img"')
+
+
+def test_hostile_names_are_only_text(tmp_path: Path) -> None:
+    lines = make_lines({name: (50.0, 60.0 + place) for place, name in enumerate(HOSTILE)}, clients=1)
+    lines[1] |= {"warnings": [HOSTILE[0]], "failures": {HOSTILE[0]: HOSTILE[3]}}
+    summary = summarise(lines, method=HOSTILE[0], benchmark=HOSTILE[1])
+    write_run(tmp_path / "run", lines, summary, note=HOSTILE[0])
+    text = write_report(tmp_path / "run").read_text()
+    assert_harmless(text)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    drawn = "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))
+    assert ">$x^2$</text>" in drawn  # no mathematics
+    assert "&lt;script&gt;alert(1)" in drawn
+    assert "_hidden" in drawn  # matplotlib would leave it out of the legend
+    assert_harmless(write_comparison([tmp_path / "run"], tmp_path / "all.html").read_text())
+
+
+def test_same_run_same_bytes(finished: Path, tmp_path: Path) -> None:
+    first = write_report(finished).read_bytes()
+    assert write_report(finished, out=tmp_path / "there" / "again.html").read_bytes() == first
+    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == ["again.html"]
+    pages = [write_comparison([finished], tmp_path / name).read_bytes() for name in "ab"]
+    assert pages[0] == pages[1]
+
+
+def test_comparison_means_over_seeds(tmp_path: Path) -> None:
+    for method, gain in (("fedloa", 0.0), ("fedscal", 4.0)):
+        for seed in (0, 1):
+            lines = make_lines({"font": (60.0, 80.0 + gain + 2 * seed)})
+            write_run(
+                tmp_path / f"{method}-{seed}",
+                lines,
+                summarise(lines, method=method, seed=seed),
+                lr=0.1 + gain,
+            )
+    write_run(tmp_path / "x-unfinished", make_lines(), None)
+    paths = sorted(tmp_path.iterdir())
+    kept, left_out = usable([load_run(path) for path in paths])
+    (table,) = source_tables(kept)
+    assert [(row.method, row.seeds, row.cell("last")) for row in table.rows] == [
+        ("fedscal (shot)", "0-1", "85.0 ± 1.4"),
+        ("fedloa (shot)", "0-1", "81.0 ± 1.4"),
+    ]
+    assert list(left_out.values()) == ["unfinished, 4 rounds recorded"]
+    text = write_comparison([*paths, paths[0]], tmp_path / "out.html").read_text()
+    assert_harmless(text)
+    assert "<code>lr</code> (0.1, 4.1)" in text
+    assert "oracle" in text
+    assert text.count("<svg") == 1
+
+
+def test_comparison_with_a_run_that_adapts_nothing(finished: Path, tmp_path: Path) -> None:
+    lines = make_lines(rounds=0)
+    still = write_run(tmp_path / "still", lines, summarise(lines * 2, method="source-only"))
+    text = write_comparison([finished, still], tmp_path / "out.html").read_text()
+    assert ">source-only (shot)</text>" in text
+    assert "65.0" in text
+
+
+def test_large_run_stays_small(tmp_path: Path) -> None:
+    scores = {f"domain {place}": (50.0, 60.0 + place) for place in range(5)}
+    lines = make_lines(scores, rounds=60, clients=3, epochs=5)
+    write_run(tmp_path, lines, summarise(lines))
+    assert write_report(tmp_path).stat().st_size < 500_000
