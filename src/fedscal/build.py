@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedscal.client import ClientData, Training
-from fedscal.data.registry import benchmark
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.cache import images
 from fedscal.data.labels import labels
 from fedscal.data.partition import shards
+from fedscal.data.registry import benchmark
 from fedscal.drivers.site import Site
 from fedscal.errors import TooFewClients
 from fedscal.federation import Schedule
@@ -48,7 +48,9 @@ def build_layout(spec: RunSpec) -> Layout:
     for domain in data.domains:
         if domain == spec.source:
             continue
-        parts = shards(len(images(data, domain)), spec.clients_per_domain, stream(spec.seed, "partition", domain))
+        parts = shards(
+            len(images(data, domain)), spec.clients_per_domain, stream(spec.seed, "partition", domain)
+        )
         digits = len(str(len(parts) - 1))
         for number, part in enumerate(parts):
             client = f"{domain}-{number:0{digits}}"

@@ -109,9 +109,9 @@ class Checkpoints:
             raise ModelRefused(f"{folder / 'manifest.json'} is not a checkpoint's manifest.") from error
 
     def _folders(self) -> list[Path]:
-        return sorted(
-            self.folder.glob("round-[0-9]*"), key=lambda path: int(path.name.removeprefix("round-")), reverse=True
-        )
+        """Return the checkpoints, newest first."""
+        found = self.folder.glob("round-[0-9]*")
+        return sorted(found, key=lambda path: int(path.name.removeprefix("round-")), reverse=True)
 
     def _forget_old(self) -> None:
         folders = self._folders()
@@ -120,7 +120,9 @@ class Checkpoints:
         named: set[str] = set()
         for folder in folders[:_KEEP]:
             try:
-                named.update(entry["file"] for entry in read_json(folder / "manifest.json")["memories"].values())
+                named.update(
+                    entry["file"] for entry in read_json(folder / "manifest.json")["memories"].values()
+                )
             except ModelRefused:  # damaged by another hand: what it may name is kept
                 return
         self.memories.keep_only(named)

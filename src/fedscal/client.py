@@ -116,7 +116,7 @@ def _train(
 
 def batches(count: int, size: int, generator: torch.Generator) -> list[Tensor]:
     """Cut a random order of ``count`` images into batches; a lone last image joins the batch before it."""
-    parts = list(torch.randperm(count, generator=generator).split(size))
+    parts = list(torch.split(torch.randperm(count, generator=generator), size))
     if len(parts) > 1 and len(parts[-1]) == 1:
         parts[-2:] = [torch.cat(parts[-2:])]
     return parts

@@ -40,7 +40,11 @@ METHODS: Mapping[str, Method] = {
         "FedProx", Average, (Proximal,), "stay near the server's weights", "Li et al., MLSys 2020"
     ),
     "fedmoon": Method(
-        "FedMOON", Average, (Contrastive,), "features near the server's, away from the old", "Li et al., CVPR 2021"
+        "FedMOON",
+        Average,
+        (Contrastive,),
+        "features near the server's, away from the old",
+        "Li et al., CVPR 2021",
     ),
     "fedscal": Method(
         "FedSCAl", Average, (Alignment,), "align predictions with the server's and one's own", _PAPER

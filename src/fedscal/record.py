@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fedscal import __version__, files
+from fedscal import files
 from fedscal.checkpoint import Checkpoints
 from fedscal.drivers.in_process import worker_count
 from fedscal.errors import ModelRefused, UsageError
 from fedscal.metrics import Line
 from fedscal.spec import RunSpec, read_recipe
+from fedscal.version import __version__
 
 
 class RunDirectory:
-    """One run: ``spec.toml``, ``metrics.jsonl``, ``summary.json``, ``checkpoints/``, ``model/``, ``report.html``."""
+    """One run: spec.toml, metrics.jsonl, summary.json, checkpoints/, model/, report.html."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,6 +43,21 @@ class RunDirectory:
         """Write down what is going to be run, and where."""
         files.write_json(self.path / "environment.json", environment(spec))
         files.write_bytes(self.path / "spec.toml", spec.to_toml().encode())
+
+    @contextmanager
+    def log(self) -> Iterator[None]:
+        """Keep what the package logs, tracebacks of failed clients among it, in ``events.log``."""
+        logger = logging.getLogger("fedscal")
+        path = self.path / "events.log"
+        with files.writing(path):
+            handler = logging.FileHandler(path)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            handler.close()
 
     def spec(self) -> RunSpec:
         """Read the spec of the run in this directory."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedscal import __version__, files, weights
+from fedscal import files, weights
 from fedscal.build import Layout, build_layout, build_schedule, build_site
 from fedscal.checkpoint import Checkpoint
-from fedscal.data.registry import benchmark
 from fedscal.data.cache import prepare
+from fedscal.data.registry import benchmark
 from fedscal.drivers.in_process import Executor, InProcess, WorkerProcess, worker_count
 from fedscal.errors import UsageError
 from fedscal.federation import Round, Schedule, federate
@@ -26,6 +26,7 @@ from fedscal.server.rule import ServerRule, ServerState
 from fedscal.source import SourceModel, model_card, source_model
 from fedscal.spec import EXECUTION_KEYS, RunSpec
 from fedscal.types import ClientId, Weights
+from fedscal.version import __version__
 
 
 class Listener(Protocol):
@@ -37,6 +38,10 @@ class Listener(Protocol):
 
     def advance(self) -> None:
         """A step of the stage is done."""
+        ...
+
+    def answered(self, client: ClientId) -> None:
+        """A client of the present round has answered."""
         ...
 
     def round(self, line: Line) -> None:
@@ -57,6 +62,9 @@ class Silent:
     def advance(self) -> None:
         """Say nothing."""
 
+    def answered(self, client: ClientId) -> None:
+        """Say nothing."""
+
     def round(self, line: Line) -> None:
         """Say nothing."""
 
@@ -71,7 +79,8 @@ def adapt(spec: RunSpec, out: Path | str, listener: Listener | None = None) -> R
         if directory.started:
             raise UsageError(f"{out} already holds a run. Go on with --resume {out}, or give another --out.")
         directory.begin(spec)
-        _execute(spec, directory, listener or Silent())
+        with directory.log():
+            _execute(spec, directory, listener or Silent())
     return directory
 
 
@@ -89,7 +98,8 @@ def resume(out: Path | str, listener: Listener | None = None, **changes: Any) ->
             raise UsageError(
                 f"{refused[0]} cannot change in a resumed run, only {', '.join(sorted(EXECUTION_KEYS))}."
             )
-        _execute(spec.replace(**changes), directory, listener or Silent())
+        with directory.log():
+            _execute(spec.replace(**changes), directory, listener or Silent())
     return directory
 
 
@@ -99,7 +109,9 @@ def _execute(spec: RunSpec, directory: RunDirectory, listener: Listener) -> None
     prepare(data)
     layout = build_layout(spec)
     if layout.empty:
-        listener.warn(f"{len(layout.empty)} clients without an image are left out: {', '.join(layout.empty[:5])}")
+        listener.warn(
+            f"{len(layout.empty)} clients without an image are left out: {', '.join(layout.empty[:5])}"
+        )
     listener.stage(f"source model: {spec.source}", spec.pretrain_epochs)
     source = source_model(spec, listener.advance)
     with warnings.catch_warnings(record=True) as heard, compute_threads(spec.threads):
@@ -107,16 +119,18 @@ def _execute(spec: RunSpec, directory: RunDirectory, listener: Listener) -> None
         found = directory.checkpoints.latest()
     for warning in heard:
         listener.warn(str(warning.message))
-    with compute_threads(spec.threads), _driver(spec, layout, directory) as driver:
+    with compute_threads(spec.threads), _driver(spec, layout, directory, listener) as driver:
         _Run(spec, directory, layout, source, driver, listener).go(found)
 
 
-def _driver(spec: RunSpec, layout: Layout, directory: RunDirectory) -> InProcess:
+def _driver(spec: RunSpec, layout: Layout, directory: RunDirectory, listener: Listener) -> InProcess:
     asked = len(build_schedule(spec).sample(layout.clients, spec.seed, 1))
     count = worker_count(spec.workers, spec.threads, asked)
     keys = {**spec.flat(), **spec.hyper}
-    executors: list[Executor] = [WorkerProcess(keys) for _ in range(count)] if count > 1 else [build_site(spec)]
-    return InProcess(layout.clients, executors, directory.checkpoints.memories)
+    executors: list[Executor] = (
+        [WorkerProcess(keys) for _ in range(count)] if count > 1 else [build_site(spec)]
+    )
+    return InProcess(layout.clients, executors, directory.checkpoints.memories, listener.answered)
 
 
 @dataclass
@@ -146,6 +160,7 @@ class _Run:
 
     def _record_source(self, rule: ServerRule, state: ServerState) -> None:
         started = time.perf_counter()
+        self.directory.save_model(model_files("source", self.source.weights, model_card(self.spec)))
         judged = self.driver.evaluate(self._deployed(rule, state))
         line = source_line(judged, self.domains, time.perf_counter() - started)
         self._save(with_verdicts(line, [], self.spec.select), state)

@@ -13,10 +13,10 @@ import torch
 
 from fedscal import files
 from fedscal.build import network_for
-from fedscal.data.registry import benchmark
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.cache import content_digest, images
 from fedscal.data.labels import labels
+from fedscal.data.registry import benchmark
 from fedscal.errors import ModelRefused
 from fedscal.models.pretrain import SourceTraining, pretrain
 from fedscal.models.store import load_model, model_files

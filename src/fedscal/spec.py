@@ -50,8 +50,12 @@ class RunSpec:
         "infomax", "label-free signal that selects a round"
     )
     seed: int = option(0, "seed of every random stream", low=0, high=2**31 - 1)
-    workers: int = option(0, "processes that train clients side by side; 0: as many as the cores allow", low=0)
-    threads: int = option(1, "threads of each process; results are equal bit for bit only for the same number", low=1)
+    workers: int = option(
+        0, "processes that train clients side by side; 0: as many as the cores allow", low=0
+    )
+    threads: int = option(
+        1, "threads of each process; results are equal bit for bit only for the same number", low=1
+    )
     device: Literal["auto", "cpu"] = option("auto", "where to compute")
     hyper: Mapping[str, Value] = field(default_factory=dict)
     """Hyper-parameters of the method's terms and rule that differ from their defaults."""

@@ -76,7 +76,9 @@ def first_not_finite(weights: Weights) -> str | None:
 
 def flatten(groups: Groups) -> dict[str, Tensor]:
     """Join named groups into one mapping, ``group/name``."""
-    return {f"{group}/{name}": tensor for group, weights in groups.items() for name, tensor in weights.items()}
+    return {
+        f"{group}/{name}": tensor for group, weights in groups.items() for name, tensor in weights.items()
+    }
 
 
 def unflatten(tensors: Weights) -> dict[str, dict[str, Tensor]]:
@@ -89,8 +91,14 @@ def unflatten(tensors: Weights) -> dict[str, dict[str, Tensor]]:
 
 
 def to_bytes(weights: Weights) -> bytes:
-    """Return the safetensors form."""
-    return safetensors.torch.save({name: tensor.contiguous() for name, tensor in weights.items()})
+    """Return the safetensors form; a tensor that stands under two names is written twice."""
+    seen: set[int] = set()
+    separate: dict[str, Tensor] = {}
+    for name, tensor in weights.items():
+        tensor = tensor.contiguous()
+        separate[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
+        seen.add(tensor.data_ptr())
+    return safetensors.torch.save(separate)
 
 
 def from_bytes(data: bytes, where: str) -> dict[str, Tensor]:
@@ -98,7 +106,9 @@ def from_bytes(data: bytes, where: str) -> dict[str, Tensor]:
     try:
         tensors = safetensors.torch.load(data)
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
-        raise ModelRefused(f"{where} is not a whole safetensors file ({error}); it was not loaded.") from error
+        raise ModelRefused(
+            f"{where} is not a whole safetensors file ({error}); it was not loaded."
+        ) from error
     broken = first_not_finite(tensors)
     if broken:
         raise ModelRefused(f"{where}: tensor '{broken}' holds NaN or infinity; it was not loaded.")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedscal import files
-from fedscal.data.registry import cache
+from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.labels import labels
 from fedscal.data.views import AugmentedViews

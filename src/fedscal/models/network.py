@@ -63,5 +63,5 @@ def predict(
 ) -> Prediction:
     """Return what the network, in evaluation mode, says of every image in the given view."""
     network.eval()
-    parts = [network(view(batch)) for batch in images.split(batch_size)]
+    parts = [network(view(batch)) for batch in torch.split(images, batch_size)]
     return Prediction(torch.cat([p.features for p in parts]), torch.cat([p.logits for p in parts]))

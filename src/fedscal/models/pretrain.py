@@ -70,7 +70,8 @@ def _fit(
     decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (1 + 10 * step / steps) ** -0.75)
     for _ in range(recipe.epochs):
         network.train()
-        for rows in torch.randperm(len(images), generator=order).split(recipe.batch_size)[:whole]:
+        shuffled = torch.randperm(len(images), generator=order)
+        for rows in torch.split(shuffled, recipe.batch_size)[:whole]:
             logits = network(views.weak(images[rows], weak)).logits
             loss = F.cross_entropy(logits, labels[rows], label_smoothing=recipe.smoothing)
             optimizer.zero_grad(set_to_none=True)

@@ -44,7 +44,5 @@ class Contrastive:
         features, previous = step.weak.features, step.previous
         if previous is None:
             return features.new_zeros(()), state
-        value = functional.model_contrast(
-            features, step.server.features, previous.features, self.temperature
-        )
+        value = functional.model_contrast(features, step.server.features, previous.features, self.temperature)
         return self.mu * value, state

@@ -46,7 +46,7 @@ def prototype_labels(features: Tensor, probabilities: Tensor, refinements: int =
 
 
 def pearson_skewness(values: Tensor) -> Tensor:
-    r"""gamma = 3 (mean - median) / std, Pearson's second coefficient; 0 where std = 0."""
+    r"""Gamma = 3 (mean - median) / std, Pearson's second coefficient; 0 where std = 0."""
     values = values.double()
     std = values.std(correction=0)
     # quantile(0.5) is the middle, or the mean of the two middle values; torch.median takes the lower.
@@ -55,7 +55,7 @@ def pearson_skewness(values: Tensor) -> Tensor:
 
 
 def adaptive_threshold(tau_init: float, gamma: Tensor, low: float, high: float) -> Tensor:
-    r"""tau = tau_init + max(gamma_L, min(gamma, gamma_H))."""
+    r"""Tau = tau_init + max(gamma_L, min(gamma, gamma_H))."""
     return tau_init + gamma.clamp(low, high)
 
 

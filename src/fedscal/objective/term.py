@@ -70,7 +70,7 @@ class Objective:
 
     def prepare(self, sweep: Sweep, states: Sequence[State] | None) -> list[State]:
         """Start a local epoch for every active term."""
-        before = states or [None] * len(self.active)
+        before: Sequence[State | None] = states or [None] * len(self.active)
         return [term.prepare(sweep, state) for term, state in zip(self.active, before, strict=True)]
 
     def loss(self, step: Step, states: Sequence[State]) -> tuple[Tensor, list[State]]:

@@ -9,7 +9,7 @@ from fedscal.weights import first_not_finite
 
 
 def fault(reply: Reply, round_: int, model: Weights) -> str | None:
-    """Say what is wrong with a reply to ``round_``, whose weights must look like ``model``; None if nothing."""
+    """Say what is wrong with a reply to ``round_``, whose weights must look like ``model``, if anything."""
     if reply.round != round_:
         return f"answers round {reply.round}, not {round_}"
     if type(reply.examples) is not int or not 0 < reply.examples < 2**40:

@@ -1,0 +1,52 @@
+# make demo and make test are all that a newcomer needs; every target sets up what it uses in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
+# One compute thread a test process: two processes with two threads each fight for two cores.
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint format types imports bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+.venv/runtime: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) --editable '.[digits,report]'
+	touch $@
+
+.venv/dev: .venv/runtime
+	$(PIP) --editable '.[digits,report,dev]'
+	touch $@
+
+setup: .venv/dev ## build the environment in .venv
+
+demo: .venv/runtime ## adapt a model to two new domains: a table and runs/demo/report.html
+	rm -rf runs/demo
+	$(BIN)/fedscal run --out runs/demo
+
+test: .venv/dev ## run the tests
+	$(BIN)/pytest --numprocesses 2
+
+check: lint types imports test ## what CI runs
+
+lint: .venv/dev ## style and docstrings
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: .venv/dev ## rewrite the sources in the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: .venv/dev ## static types
+	$(BIN)/mypy
+
+imports: .venv/dev ## the layers, and that training cannot reach labels
+	$(BIN)/lint-imports
+
+bench: .venv/runtime ## seconds of a round against the bare passes that it needs
+	$(BIN)/python -m benchmarks.rounds
+
+clean: ## remove the environment, caches and demo runs
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist runs/demo

@@ -1,0 +1,5 @@
+"""``python -m fedscal`` is the command line."""
+
+from fedscal.cli import main
+
+main()

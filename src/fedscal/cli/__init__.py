@@ -1,0 +1,61 @@
+"""The command line: ``fedscal run | compare | report | pretrain | data | methods | doctor``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+import traceback
+from types import FrameType
+from typing import NoReturn
+
+import typer
+
+from fedscal.cli import data, inspect, jobs
+from fedscal.cli.output import errors_to
+from fedscal.errors import FedscalError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Adapt an image classifier to sites whose data look different, are unlabelled, and may not leave.",
+)
+app.command("run")(jobs.run)
+app.command("compare")(jobs.compare)
+app.command("pretrain")(jobs.pretrain)
+app.command("report")(inspect.report)
+app.command("methods")(inspect.methods)
+app.command("keys")(inspect.keys)
+app.command("doctor")(inspect.doctor)
+app.add_typer(data.app, name="data")
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """Run a command; every foreseen trouble is one or two lines and an exit code of its own."""
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        app()
+    except FedscalError as error:
+        errors_to(sys.stderr, f"error: {error}")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        errors_to(sys.stderr, "interrupted. A run goes on with: fedscal run --resume DIR")
+        sys.exit(130)
+    except MemoryError:
+        errors_to(sys.stderr, "error: out of memory. Use a smaller batch_size or fewer workers.")
+        sys.exit(7)
+    except BrokenPipeError:
+        sys.exit(0)
+    except Exception as error:
+        with tempfile.NamedTemporaryFile("w", prefix="fedscal-", suffix=".log", delete=False) as log:
+            traceback.print_exc(file=log)
+        errors_to(
+            sys.stderr, f"this is a bug: {type(error).__name__}: {error}\nThe traceback is in {log.name}"
+        )
+        sys.exit(1)

@@ -1,0 +1,70 @@
+"""``fedscal data list | get | check``: the data sets, where they are, and whether they are whole."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from fedscal.cli.output import console, print_json, print_plain, table_of
+from fedscal.data.benchmark import Benchmark
+from fedscal.data.cache import Status, prepare, status
+from fedscal.data.registry import BENCHMARKS, benchmark
+from fedscal.errors import DataRefused
+
+app = typer.Typer(no_args_is_help=True, help="Data sets: list, get, check.", rich_markup_mode=None)
+Name = Annotated[str, typer.Argument(help="A data set of `fedscal data list`.")]
+
+
+@app.command("list")
+def list_(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+    """List the data sets and whether they are built."""
+    states = {name: status(entry) for name, entry in BENCHMARKS.items()}
+    if as_json:
+        print_json({name: _described(BENCHMARKS[name], state) for name, state in states.items()})
+        return
+    rows = [
+        [name, str(len(entry.classes)), ", ".join(entry.domains), _state(name, states[name])]
+        for name, entry in BENCHMARKS.items()
+    ]
+    console.print(table_of(["name", "classes", "domains", "state"], rows))
+
+
+def _described(entry: Benchmark, state: Status) -> dict[str, Any]:
+    return {
+        "title": entry.title,
+        "classes": list(entry.classes),
+        "domains": {domain: state.images.get(domain) for domain in entry.domains},
+        "built": state.built,
+        "bytes": state.bytes,
+        "directory": str(state.directory),
+    }
+
+
+def _state(name: str, state: Status) -> str:
+    if state.built:
+        return f"{state.bytes:,} bytes in {state.directory}"
+    return f"not built: fedscal data get {name}"
+
+
+@app.command()
+def get(name: Name) -> None:
+    """Build a data set into the cache, once."""
+    entry = benchmark(name)
+    path = prepare(entry)
+    state = status(entry)
+    counts = ", ".join(f"{domain} {state.images[domain]:,}" for domain in entry.domains)
+    print_plain(f"{name}: {counts} images\n{path}")
+
+
+@app.command()
+def check(name: Name) -> None:
+    """Verify every file of a data set in the cache against its sha256."""
+    state = status(benchmark(name))
+    if not state.built:
+        raise DataRefused(f"{name} is not built yet: fedscal data get {name}")
+    if state.damaged:
+        raise DataRefused(
+            f"damaged in {state.directory}: {', '.join(state.damaged)}. Mend it: fedscal data get {name}"
+        )
+    print_plain(f"{name}: every file is whole ({state.bytes:,} bytes)")

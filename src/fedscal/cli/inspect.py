@@ -1,0 +1,79 @@
+"""The commands that look: report, methods, keys, doctor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedscal.cli.output import console, print_json, print_plain, table_of
+from fedscal.doctor import examine
+from fedscal.methods import ADAPTATIONS, METHODS, hyperparameters
+from fedscal.objective.term import Term
+from fedscal.options import Option, options_of
+from fedscal.report import write_comparison, write_report
+from fedscal.spec import RunSpec
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def report(
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories.")],
+    out: Annotated[Path | None, typer.Option("--out", help="The page to write.")] = None,
+) -> None:
+    """Write the HTML report of a run, or one page that compares several."""
+    if len(directories) == 1:
+        path = write_report(directories[0], out=out)
+    else:
+        path = write_comparison(directories, out or Path("comparison.html"))
+    print_plain(str(path))
+
+
+def methods(as_json: Json = False) -> None:
+    """List the federated methods and the local adaptations."""
+    if as_json:
+        rows = {
+            name: {"title": m.title, "idea": m.idea, "reference": m.reference} for name, m in METHODS.items()
+        }
+        print_json({"methods": rows, "adaptations": sorted(ADAPTATIONS)})
+        return
+    rows_ = [[name, m.title, m.idea, m.reference] for name, m in METHODS.items()]
+    console.print(table_of(["method=", "name", "idea", "reference"], rows_))
+    adaptations = [[name, _first_line(cls)] for name, cls in ADAPTATIONS.items()]
+    console.print(table_of(["adaptation=", "loss"], adaptations))
+
+
+def _first_line(cls: type[Term]) -> str:
+    return (cls.__doc__ or "").strip().splitlines()[0]
+
+
+def keys(as_json: Json = False) -> None:
+    """List every key that run, compare and pretrain take, with its default and range."""
+    rows = [_key_row(o, str(o.default)) for o in options_of(RunSpec).values()]
+    for declared in hyperparameters().values():
+        parts = ", ".join(f"{part.__name__} {o.default}" for part, o in declared)
+        rows.append(_key_row(declared[0][1], parts))
+    if as_json:
+        print_json([dict(zip(("key", "default", "range", "help"), row, strict=True)) for row in rows])
+    else:
+        console.print(table_of(["key", "default", "range", "meaning"], rows))
+
+
+def _key_row(option: Option, default: str) -> list[str]:
+    bounds = {"> ": option.above, ">= ": option.low, "<= ": option.high}
+    limits = [f"{sign}{bound:g}" for sign, bound in bounds.items() if bound is not None]
+    return [option.name, default, " | ".join(option.choices) or ", ".join(limits), option.text]
+
+
+def doctor(as_json: Json = False) -> None:
+    """Check this machine: packages, cores, cache, disk, and one real training step."""
+    findings = examine()
+    if as_json:
+        print_json([vars(finding) for finding in findings])
+    else:
+        marks = {True: "ok", False: "PROBLEM"}
+        rows = [[f.check, marks[f.ok], f.found, f.advice] for f in findings]
+        console.print(table_of(["check", "", "found", "what to do"], rows))
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)

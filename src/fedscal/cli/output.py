@@ -1,0 +1,173 @@
+"""What a person sees: progress while it runs, tables when it is done."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from fedscal.metrics import Line
+from fedscal.report.load import load_run
+from fedscal.report.verdict import judge
+from fedscal.run import Silent
+
+console = Console()
+_TONES = {"better": "green", "worse": "bold red", "same": "yellow", "unknown": "yellow"}
+
+
+def errors_to(stream: TextIO, text: str) -> None:
+    """Print one message for a person, without markup."""
+    stream.write(text + "\n")
+    stream.flush()
+
+
+def print_plain(text: str) -> None:
+    """Print text as it is: paths unwrapped, names without markup."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """Print a value for a program."""
+    console.file.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+class Bar(Silent):
+    """Progress bars in a terminal: the stage, its steps, the time left, the last round's accuracy."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+            console=console,
+        )
+        self._names: list[str] = []
+        self._last = ""
+        self._task = self._progress.add_task("starting", total=None, note="")
+        self._progress.start()
+
+    def stage(self, name: str, total: int) -> None:
+        """Begin a new bar."""
+        self._finish_task()
+        self._task = self._progress.add_task(name, total=total or None, note="")
+
+    def advance(self) -> None:
+        """Move the bar."""
+        self._progress.advance(self._task)
+
+    def answered(self, client: str) -> None:
+        """Show who has answered since the last round."""
+        self._names.append(client)
+        self._progress.update(self._task, note=f"{self._last}  {' '.join(self._names)}")
+
+    def round(self, line: Line) -> None:
+        """Move the bar and show the round's result."""
+        self._names, self._last = [], describe(line)
+        self._progress.update(self._task, completed=line["round"], note=self._last)
+
+    def warn(self, text: str) -> None:
+        """Print a warning above the bars."""
+        self._progress.console.print(Text(f"warning: {text}", style="yellow"))
+
+    def close(self) -> None:
+        """Leave the finished bars on the screen."""
+        self._finish_task()
+        self._progress.stop()
+
+    def _finish_task(self) -> None:
+        total = self._progress.tasks[self._task].total
+        if total is None:
+            self._progress.remove_task(self._task)
+        else:
+            self._progress.update(self._task, completed=total)
+
+
+class Lines(Silent):
+    """Plain lines for a log file."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._total = 0
+
+    def stage(self, name: str, total: int) -> None:
+        """Name the stage."""
+        self._total = total
+        print_plain(name)
+
+    def round(self, line: Line) -> None:
+        """Print one line a round."""
+        spent = time.monotonic() - self._started
+        text = f"round {line['round']}/{self._total}  {describe(line)}  {spent:.0f} s"
+        print_plain(text)
+
+    def warn(self, text: str) -> None:
+        """Print a warning."""
+        print_plain(f"warning: {text}")
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Quiet(Silent):
+    """Nothing until the end."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def listener(quiet: bool) -> Bar | Lines | Quiet:
+    """Return the listener that suits the terminal."""
+    if quiet:
+        return Quiet()
+    return Bar() if console.is_terminal else Lines()
+
+
+def describe(line: Line) -> str:
+    """Return a round in a few words."""
+    if "accuracy" in line:
+        return f"average {line['accuracy']['server']['average']:.1f} %"
+    return f"entropy {line['signals']['entropy']:.2f}"
+
+
+def print_result(path: Path) -> None:
+    """Print source-only -> adapted for every domain, and the verdict in a sentence."""
+    run = load_run(path)
+    verdict = judge(run)
+    accuracy: Mapping[str, Mapping[str, float]] = run.summary.get("accuracy") or {}
+    if accuracy:
+        console.print(_result_table(run.summary, accuracy))
+    console.print(Text(verdict.headline, style=_TONES[verdict.tone]))
+    for sentence in verdict.details:
+        console.print(Text(sentence))
+
+
+def _result_table(summary: Mapping[str, Any], accuracy: Mapping[str, Mapping[str, float]]) -> Table:
+    title = f"{summary['method']} from {summary['source']}, seed {summary['seed']}: accuracy in %"
+    selected, best = f"selected (round {summary['selected_round']})", f"oracle best ({summary['best_round']})"
+    table = Table("domain", "source-only", "last round", "change", selected, best, title=title)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for domain, before in accuracy["source_only"].items():
+        last = accuracy["last"][domain]
+        change = Text(f"{last - before:+.1f}", style="red" if last < before else "green")
+        cells: list[str | Text] = [f"{before:.1f}", f"{last:.1f}", change]
+        others = [f"{accuracy[name][domain]:.1f}" for name in ("selected", "best")]
+        table.add_row(Text(domain), *cells, *others, end_section=domain != "average")
+    return table
+
+
+def table_of(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> Table:
+    """Return a table of plain text."""
+    table = Table(*header, title=title or None)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table

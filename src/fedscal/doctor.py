@@ -1,0 +1,107 @@
+"""What can be wrong with a machine, looked at rather than guessed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+from fedscal.client import ClientData, Training, local_update
+from fedscal.data.views import AugmentedViews
+from fedscal.files import cache_dir
+from fedscal.methods import build_objective
+from fedscal.models.registry import build_network
+from fedscal.rng import Streams
+from fedscal.types import Package
+from fedscal.weights import first_not_finite, snapshot
+
+_EXTRAS = {"digits": ("mlxtend", "scikit-learn", "matplotlib", "pillow"), "report": ("jinja2", "matplotlib")}
+_LEAST_BYTES = 500_000_000
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at."""
+
+    check: str
+    ok: bool
+    found: str
+    advice: str = ""
+
+
+def examine() -> list[Finding]:
+    """Look at everything that a run needs."""
+    return [*_software(), *_machine(), _training_step()]
+
+
+def _software() -> Iterator[Finding]:
+    yield Finding("python", sys.version_info >= (3, 11), platform.python_version(), "3.11 or newer")
+    yield Finding("torch", True, torch.__version__)
+    yield _torchvision()
+    for extra, packages in _EXTRAS.items():
+        missing = [name for name in packages if not _installed(name)]
+        advice = f"pip install 'fedscal[{extra}]'" if missing else ""
+        found = f"missing: {', '.join(missing)}" if missing else "installed"
+        yield Finding(f"extra {extra}", not missing, found, advice)
+
+
+def _installed(name: str) -> bool:
+    try:
+        return bool(version(name))
+    except PackageNotFoundError:
+        return False
+
+
+def _torchvision() -> Finding:
+    if importlib.util.find_spec("torchvision") is None:
+        return Finding("torchvision", True, "not installed (not needed)")
+    try:
+        importlib.import_module("torchvision")
+    except Exception as error:
+        advice = "pip uninstall torchvision: a broken one breaks timm and transformers too"
+        return Finding("torchvision", False, f"cannot be imported: {error}", advice)
+    return Finding("torchvision", True, "works")
+
+
+def _machine() -> Iterator[Finding]:
+    yield Finding("cores", True, str(os.cpu_count()))
+    folder = cache_dir()
+    existing = next(path for path in [folder, *folder.parents] if path.exists())
+    free = shutil.disk_usage(existing).free
+    yield Finding("disk", free > _LEAST_BYTES, f"{free / 1e9:.1f} GB free at {existing}", "free some space")
+    yield _writable(folder)
+
+
+def _writable(folder: Path) -> Finding:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return Finding("cache", True, str(folder))
+    except OSError as error:
+        return Finding(
+            "cache", False, f"{folder}: {error.strerror}", "set FEDSCAL_CACHE to another directory"
+        )
+
+
+def _training_step() -> Finding:
+    """Train a network for one epoch on noise, with the real loop and FedSCAl's whole objective."""
+    network = build_network("convnet", (1, 32, 32), 10)
+    noise = torch.randint(0, 256, (16, 1, 32, 32), generator=torch.Generator().manual_seed(0))
+    data = ClientData(noise.to(torch.uint8), AugmentedViews())
+    package = Package(1, 0.01, {"server": snapshot(network.state_dict())})
+    objective = build_objective("fedscal", "shot", {})
+    reply, _ = local_update(
+        package, {}, data, objective, Training(epochs=1), Streams(0, "doctor", 1), network
+    )
+    broken = first_not_finite(reply.weights)
+    return Finding("training step", broken is None, broken or f"{reply.seconds:.2f} s", "reinstall torch")
