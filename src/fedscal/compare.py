@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedscal import files
+from fedscal.errors import DirectoryBusy
 from fedscal.methods import METHODS
 from fedscal.record import RunDirectory
 from fedscal.spec import RunSpec
@@ -33,6 +34,14 @@ class Cell:
         return f"{self.spec.method} from {self.spec.source}, seed {self.spec.seed}"
 
 
+@dataclass(frozen=True)
+class Failed:
+    """Why a cell has no result: its process's exit code and last words."""
+
+    code: int
+    reason: str
+
+
 def grid(
     base: RunSpec, methods: Sequence[str], sources: Sequence[str], seeds: Sequence[int], out: Path
 ) -> list[Cell]:
@@ -50,40 +59,50 @@ def _folder(spec: RunSpec) -> str:
     return f"{spec.source}-{spec.method}-{spec.adaptation}-s{spec.seed}-{spec.digest()[:8]}"
 
 
-def execute(cells: Sequence[Cell], jobs: int, done: Callable[[Cell], None]) -> dict[str, str]:
+def execute(cells: Sequence[Cell], jobs: int, done: Callable[[Cell], None]) -> dict[str, Failed]:
     """Run the cells that are not finished, ``jobs`` at a time; return what failed and why.
 
     Each cell is a process of its own: a crash costs one cell, and repeating the command resumes it.
     """
-    failed: dict[str, str] = {}
-    with ThreadPoolExecutor(jobs) as pool:
-        futures = {pool.submit(_run, cell): cell for cell in cells}
+    failed: dict[str, Failed] = {}
+    running: list[subprocess.Popen[str]] = []
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        futures = {pool.submit(_run, cell, running): cell for cell in cells}
         for future in as_completed(futures):
-            error = future.result()
-            if error:
-                failed[futures[future].name] = error
+            failure = future.result()
+            if failure:
+                failed[futures[future].name] = failure
             done(futures[future])
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in running:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown()
     return failed
 
 
-def _run(cell: Cell) -> str | None:
-    if cell.directory.finished:
-        return None
+def _run(cell: Cell, running: list[subprocess.Popen[str]]) -> Failed | None:
+    code, error = DirectoryBusy.exit_code, ""
+    while code == DirectoryBusy.exit_code and not cell.directory.finished:
+        process = subprocess.Popen(_command(cell), stderr=subprocess.PIPE, text=True)
+        running.append(process)
+        _, error = process.communicate()
+        running.remove(process)
+        code = process.returncode
+        if code == DirectoryBusy.exit_code:  # the orphan of a comparison that was killed works on it
+            time.sleep(2)
+    return None if cell.directory.finished else Failed(code, error.strip() or f"exit code {code}")
+
+
+def _command(cell: Cell) -> list[str]:
     path = str(cell.directory.path)
     keys = {**cell.spec.flat(), **cell.spec.hyper, "workers": 1}
-    words = (
-        ["--resume", path]
-        if cell.directory.started
-        else ["--out", path, *(f"{k}={v}" for k, v in keys.items())]
-    )
-    command = [sys.executable, "-m", "fedscal", "run", "--quiet", "--no-report", *words]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    return None if result.returncode == 0 else result.stderr.strip() or f"exit code {result.returncode}"
-
-
-def job_count(threads: int, cells: int) -> int:
-    """Return how many runs fit the cores side by side."""
-    return max(1, min((os.cpu_count() or 1) // threads, cells))
+    fresh = ["--out", path, *(f"{key}={value}" for key, value in keys.items())]
+    words = ["--resume", path] if cell.directory.started else fresh
+    return [sys.executable, "-m", "fedscal", "run", "--quiet", "--no-report", *words]
 
 
 def spread(values: Sequence[float]) -> str:

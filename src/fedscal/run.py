@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -143,13 +143,18 @@ class _Run:
     source: SourceModel
     driver: InProcess
     listener: Listener
+    lines: list[Line] = field(default_factory=list)
+
+    @property
+    def domains(self) -> dict[ClientId, str]:
+        """The domain of every client."""
+        return {client: self.layout.domain(client) for client in self.layout.clients}
 
     def go(self, found: Checkpoint | None) -> None:
         """Run the rounds that are not done yet, then write the summary, the model and the report."""
         rule, schedule = build_rule(self.spec.method, self.spec.hyper), build_schedule(self.spec)
         state = found.state if found else rule.init(self.source.weights)
         self.lines = self.directory.rewind(found.round if found else -1)
-        self.domains = {client: self.layout.domain(client) for client in self.layout.clients}
         self.listener.stage(self.spec.method, schedule.rounds if rule.trains else 1)
         if not found:
             self._record_source(rule, state)

@@ -12,7 +12,7 @@ from typing import NoReturn
 import typer
 
 from fedscal.cli import data, inspect, jobs
-from fedscal.cli.output import errors_to
+from fedscal.cli.output import print_error
 from fedscal.errors import FedscalError
 
 app = typer.Typer(
@@ -42,20 +42,18 @@ def main() -> None:
     try:
         app()
     except FedscalError as error:
-        errors_to(sys.stderr, f"error: {error}")
+        print_error(f"error: {error}")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        errors_to(sys.stderr, "interrupted. A run goes on with: fedscal run --resume DIR")
+        print_error("interrupted. A run goes on with: fedscal run --resume DIR")
         sys.exit(130)
     except MemoryError:
-        errors_to(sys.stderr, "error: out of memory. Use a smaller batch_size or fewer workers.")
+        print_error("error: out of memory. Use a smaller batch_size or fewer workers.")
         sys.exit(7)
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:
         with tempfile.NamedTemporaryFile("w", prefix="fedscal-", suffix=".log", delete=False) as log:
             traceback.print_exc(file=log)
-        errors_to(
-            sys.stderr, f"this is a bug: {type(error).__name__}: {error}\nThe traceback is in {log.name}"
-        )
+        print_error(f"a bug: {type(error).__name__}: {error}\nThe traceback is in {log.name}")
         sys.exit(1)

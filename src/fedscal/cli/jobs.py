@@ -14,8 +14,9 @@ import typer
 
 from fedscal import compare as grids
 from fedscal.cli import output
-from fedscal.cli.output import console, print_plain
+from fedscal.cli.output import console, print_error, print_plain
 from fedscal.data.registry import benchmark
+from fedscal.drivers.in_process import worker_count
 from fedscal.errors import UsageError, nearest
 from fedscal.record import RunDirectory
 from fedscal.report import write_comparison, write_report
@@ -128,8 +129,9 @@ def compare(
             console.print(output.table_of(header, rows, f"source: {source}, accuracy in %"))
         print_plain(f"written: {path}, {out / 'comparison.html'}")
     if failed:
-        name, why = next(iter(failed.items()))
-        raise UsageError(f"{len(failed)} of {len(cells)} runs failed, the first {name}: {why}")
+        name, first = next(iter(failed.items()))
+        print_error(f"error: {len(failed)} of {len(cells)} runs failed, the first {name}: {first.reason}")
+        raise typer.Exit(first.code)
 
 
 def _axes(given: dict[str, Any]) -> tuple[list[str], list[str], list[int]]:
@@ -149,8 +151,8 @@ def _listed(value: Any) -> list[str]:
     return [str(item).strip() for item in items if str(item).strip()]
 
 
-def _execute(cells: list[grids.Cell], jobs: int, quiet: bool) -> dict[str, str]:
-    jobs = jobs or grids.job_count(cells[0].spec.threads, len(cells))
+def _execute(cells: list[grids.Cell], jobs: int, quiet: bool) -> dict[str, grids.Failed]:
+    jobs = worker_count(jobs, cells[0].spec.threads, len(cells))
     listener = output.listener(quiet)
     listener.stage(f"{len(cells)} runs, {jobs} at a time", len(cells))
     try:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -19,13 +20,14 @@ from fedscal.report.verdict import judge
 from fedscal.run import Silent
 
 console = Console()
+_LINE_EVERY = 5.0
+"""Seconds between two lines about the steps of a stage."""
 _TONES = {"better": "green", "worse": "bold red", "same": "yellow", "unknown": "yellow"}
 
 
-def errors_to(stream: TextIO, text: str) -> None:
-    """Print one message for a person, without markup."""
-    stream.write(text + "\n")
-    stream.flush()
+def print_error(text: str) -> None:
+    """Print what went wrong, on stderr and as it is."""
+    sys.stderr.write(text + "\n")
 
 
 def print_plain(text: str) -> None:
@@ -95,13 +97,21 @@ class Lines(Silent):
     """Plain lines for a log file."""
 
     def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._total = 0
+        self._started = self._spoke = time.monotonic()
+        self._total = self._done = 0
 
     def stage(self, name: str, total: int) -> None:
         """Name the stage."""
-        self._total = total
+        self._total, self._done = total, 0
         print_plain(name)
+
+    def advance(self) -> None:
+        """Count the steps, and say so now and then."""
+        self._done += 1
+        now = time.monotonic()
+        if now - self._spoke > _LINE_EVERY:
+            print_plain(f"{self._done}/{self._total}  {now - self._started:.0f} s")
+            self._spoke = now
 
     def round(self, line: Line) -> None:
         """Print one line a round."""

@@ -1,0 +1,59 @@
+"""What tests share: a cache of every benchmark, built once, and a toy benchmark that is small enough to run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import toys
+from torch import Tensor
+
+from fedscal.data import cache
+from fedscal.data.benchmark import Benchmark
+from fedscal.data.registry import BENCHMARKS
+
+_DOMAINS = ("plain", "dim", "dark")
+
+
+@pytest.fixture(scope="session")
+def built_benchmarks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build every registered benchmark once; return the cache directory."""
+    directory = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDSCAL_CACHE", str(directory))
+        for row in BENCHMARKS.values():
+            cache.prepare(row)
+    return directory
+
+
+@pytest.fixture
+def shared_cache(built_benchmarks: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Use the session's cache in this test."""
+    monkeypatch.setenv("FEDSCAL_CACHE", str(built_benchmarks))
+    return built_benchmarks
+
+
+def _build(domain: str) -> tuple[Tensor, Tensor]:
+    number = _DOMAINS.index(domain)
+    return toys.blobs(30, seed=number, brightness=120 - 30 * number)
+
+
+@pytest.fixture
+def toy_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
+    """Register ``benchmark=toy``: three domains of 30 images and 3 classes, in a cache of this test's own."""
+    row = Benchmark(
+        name="toy",
+        title="Toy",
+        classes=("top", "middle", "bottom"),
+        domains=_DOMAINS,
+        shape=(1, toys.SIDE, toys.SIDE),
+        views=toys.NoiseViews(),
+        build=_build,
+        version=1,
+        packages=(),
+        extra="toys",
+        defaults={"source": "plain", "rounds": 2, "local_epochs": 1, "clients_per_domain": 2},
+    )
+    monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(BENCHMARKS, "toy", row)
+    return row

@@ -1,0 +1,87 @@
+"""One cache and one finished run of each kind for all integration tests, whichever process runs them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from harness import DIGITS, TINY, Zygote, program
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A directory that all pytest-xdist workers of this session share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "fedscal-shared"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _once(path: Path, make: Callable[[], None]) -> Path:
+    """Make something once, whichever process comes first."""
+    done = path.with_name(f"{path.name}.done")
+    with FileLock(path.with_name(f"{path.name}.lock")):
+        if not done.exists():
+            make()
+            done.touch()
+    return path
+
+
+@pytest.fixture(scope="session")
+def cache(shared: Path) -> Path:
+    """The session's cache: the digits and a source model of one epoch."""
+    folder = shared / "cache"
+
+    def build() -> None:
+        ended = program(folder, "pretrain", "source=mnist", "pretrain_epochs=1")
+        assert ended.code == 0, ended.err
+
+    return _once(folder, build)
+
+
+@pytest.fixture(scope="session")
+def fedscal(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """The program, forked after its imports; ``fedscal("run", ...)`` returns how it ended."""
+    zygote = Zygote(shared / "cache", tmp_path_factory.mktemp("zygote"))
+    yield zygote
+    zygote.close()
+
+
+@pytest.fixture(scope="session")
+def digits_run(shared: Path, cache: Path, fedscal: Zygote) -> Path:
+    """A finished FedSCAl run on digits; not to be changed."""
+    folder = shared / "digits"
+
+    def make() -> None:
+        ended = fedscal("run", *DIGITS, "--out", folder)
+        assert ended.code == 0, ended.err
+
+    return _once(folder, make)
+
+
+@pytest.fixture(scope="session")
+def tiny_runs(shared: Path, fedscal: Zygote) -> dict[str, Path]:
+    """A finished run on tiny of each method that is killed and damaged; not to be changed."""
+    found = {}
+    for method in ("fedscal", "fedmoon"):
+        folder = shared / method
+
+        def make(folder: Path = folder, method: str = method) -> None:
+            ended = fedscal("run", *TINY, f"method={method}", "--out", folder, "--no-report")
+            assert ended.code == 0, ended.err
+
+        found[method] = _once(folder, make)
+    return found
+
+
+@pytest.fixture
+def copy_of(tmp_path: Path) -> Callable[[Path], Path]:
+    """Return a copy of a run that a test may damage."""
+
+    def copy(run: Path) -> Path:
+        return Path(shutil.copytree(run, tmp_path / run.name))
+
+    return copy

@@ -1,0 +1,228 @@
+"""How the tests start the program, look at what it leaves behind, and compare two runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PYTHON = sys.executable
+PROGRAM = str(Path(PYTHON).with_name("fedscal"))
+HERE = Path(__file__).parent
+DIGITS = (
+    "source=mnist rounds=2 local_epochs=1 pretrain_epochs=1 clients_per_domain=20 participation=0.05 workers=1"
+).split()
+TINY = ["benchmark=tiny"]
+
+
+def environment(cache: Path, **more: str) -> dict[str, str]:
+    """Return the environment of the program: the machine's, a cache of the tests', one thread."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FEDSCAL_", "PYTEST"))}
+    return {**kept, "FEDSCAL_CACHE": str(cache), "OMP_NUM_THREADS": "1", "COLUMNS": "120", **more}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process that ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """What it said on stderr, after a look at its form: one or two lines, no traceback."""
+        lines = self.err.strip().splitlines()
+        assert 1 <= len(lines) <= 2, self.err
+        assert "Traceback" not in self.err
+        assert "this is a bug" not in self.err, self.err
+        return self.err
+
+
+@dataclass
+class Zygote:
+    """Forks the imported program; see zygote.py."""
+
+    cache: Path
+    scratch: Path
+    _process: subprocess.Popen[str] = field(init=False)
+    _count: int = 0
+
+    def __post_init__(self) -> None:
+        self._process = subprocess.Popen(
+            [PYTHON, str(HERE / "zygote.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(self.cache),
+        )
+
+    def _ask(self, request: dict[str, Any]) -> Any:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def start(
+        self,
+        *argv: str | Path,
+        cwd: Path | None = None,
+        cache: Path | None = None,
+        env: dict[str, str] | None = None,
+        die_at: int = 0,
+        file_limit: int = 0,
+        before: str = "",
+    ) -> Child:
+        """Start the program.
+
+        Args:
+            argv: its arguments.
+            cwd: its working directory.
+            cache: its cache, if not the shared one.
+            env: more environment.
+            die_at: kill it right before this change of the file system, counted from 1.
+            file_limit: the bytes a file may have (RLIMIT_FSIZE).
+            before: Python to execute in it before it starts.
+        """
+        self._count += 1
+        base = self.scratch / f"process-{self._count}"
+        request = {
+            "argv": [str(word) for word in argv],
+            "cwd": str(cwd or self.scratch),
+            "env": environment(cache or self.cache, **(env or {})),
+            "stdout": f"{base}.out",
+            "stderr": f"{base}.err",
+            "count_file": f"{base}.count",
+            "die_at": die_at,
+            "file_limit": file_limit,
+            "before": before,
+        }
+        return Child(self, self._ask(request), base)
+
+    def __call__(self, *argv: str | Path, timeout: float = 120, **how: Any) -> Ended:
+        """Start the program and wait for its end."""
+        return self.start(*argv, **how).wait(timeout)
+
+    def close(self) -> None:
+        """End the zygote."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait(10)
+
+
+@dataclass(frozen=True)
+class Child:
+    """A forked program."""
+
+    zygote: Zygote
+    pid: int
+    base: Path
+
+    def wait(self, timeout: float = 120) -> Ended:
+        """Wait for its end; one that does not end is killed and is a failure."""
+        code = self.zygote._ask({"wait": self.pid, "seconds": timeout})
+        if code is None:
+            self.send(9)
+            self.zygote._ask({"wait": self.pid, "seconds": 10})
+            raise AssertionError(f"still running after {timeout} s: {self.out}{self.err}")
+        return Ended(code, self.out, self.err)
+
+    def running(self) -> bool:
+        """Whether it is alive."""
+        state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state not in "ZX"
+
+    def send(self, number: int) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    @property
+    def out(self) -> str:
+        """What it has printed so far."""
+        return self.base.with_suffix(".out").read_text()
+
+    @property
+    def err(self) -> str:
+        """What it has printed on stderr so far."""
+        return self.base.with_suffix(".err").read_text()
+
+    @property
+    def changes(self) -> int:
+        """How many changes of the file system it made, if ``die_at`` was given."""
+        return int(self.base.with_suffix(".count").read_text())
+
+
+def program(cache: Path, *argv: str | Path, **how: Any) -> Ended:
+    """Run the installed program as a process of its own."""
+    env = environment(cache, **how.pop("env", {}))
+    done = subprocess.run(
+        [PROGRAM, *map(str, argv)], capture_output=True, text=True, env=env, timeout=180, check=False, **how
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def until(condition: Any, seconds: float = 60) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.01)
+
+
+def summary(run: Path) -> dict[str, Any]:
+    """Return summary.json."""
+    value: dict[str, Any] = json.loads((run / "summary.json").read_text())
+    return value
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    """Return the lines of metrics.jsonl without what a clock says."""
+    return [_timeless(json.loads(line)) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _timeless(part) for name, part in value.items() if name != "seconds"}
+    return [_timeless(part) for part in value] if isinstance(value, list) else value
+
+
+def same_result(run: Path, other: Path) -> bool:
+    """Whether two runs ended with the same bits in weights, metrics and models."""
+    return (
+        summary(run)["weights_sha256"] == summary(other)["weights_sha256"]
+        and rows(run) == rows(other)
+        and {path.name: path.read_bytes() for path in (run / "model").glob("[!.]*")}
+        == {path.name: path.read_bytes() for path in (other / "model").glob("[!.]*")}
+    )
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return every file below a folder, to see that nothing was changed."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def children(pid: int) -> list[int]:
+    """Return the pids of a process's children."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] not in "ZX":
+            found.append(int(entry.parent.name))
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

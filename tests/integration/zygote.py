@@ -1,0 +1,103 @@
+"""A process that has imported the program and forks it on demand: the real program without its start-up.
+
+Importing torch takes seconds and most tests are about what happens afterwards. Each request is a
+line of JSON on stdin; the child has its own pid, files and signals, so it can be killed, limited and
+timed like any process. ``tiny``, a benchmark of a few images, is registered for the children.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import sys
+import time
+
+import tiny
+
+import fedscal.cli
+from fedscal.data.registry import BENCHMARKS
+
+_POINTS = ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir")
+
+
+def die_at(point, count_file):
+    """SIGKILL this process right before its ``point``-th change of the file system; count them all."""
+    count = 0
+
+    def wrap(real):
+        def counted(*args, **kwargs):
+            nonlocal count
+            count += 1
+            if count == point:
+                os.kill(os.getpid(), signal.SIGKILL)
+            with open(count_file, "w") as file:
+                file.write(str(count))
+            return real(*args, **kwargs)
+
+        return counted
+
+    for name in _POINTS:
+        setattr(os, name, wrap(getattr(os, name)))
+
+
+def child(request):
+    """Become the program."""
+    os.setsid()
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    BENCHMARKS.update(tiny.benchmarks())
+    if request["file_limit"]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_limit"],) * 2)
+    if request["die_at"]:
+        die_at(request["die_at"], request["count_file"])
+    if request["before"]:
+        exec(request["before"], {})  # a test's own sabotage
+    sys.argv = ["fedscal", *request["argv"]]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    fedscal.cli.main()
+
+
+def fork(request):
+    """Start a child and return its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        child(request)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def wait(pid, seconds):
+    """Return the child's exit code, negative for a signal; None if it still runs after so many seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.003)
+    return None
+
+
+def main():
+    """Serve requests."""
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer = wait(request["wait"], request["seconds"]) if "wait" in request else fork(request)
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Small things that tests are made of: images of three classes, views, networks, models and a driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from fedscal.client import ClientData
+from fedscal.federation import Round, Schedule, federate
+from fedscal.models.network import Network
+from fedscal.objective.step import Models, Step
+from fedscal.server.rule import ServerRule
+from fedscal.types import ClientId, Failure, Metrics, Package, Prediction, Reply, Weights
+
+CLASSES = 3
+SIDE = 6
+
+
+class NoiseViews:
+    """Views that add noise: little for the weak view, much for the strong one."""
+
+    def evaluate(self, images: Tensor) -> Tensor:
+        return images.float() / 255 - 0.5
+
+    def weak(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        return self.evaluate(images) + 0.05 * torch.randn(images.shape, generator=generator)
+
+    def strong(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        return self.evaluate(images) + 0.3 * torch.randn(images.shape, generator=generator)
+
+
+def blobs(count: int, seed: int = 0, brightness: int = 120) -> tuple[Tensor, Tensor]:
+    """Return noisy images in which class c shines in rows 2c and 2c + 1, and their labels."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(CLASSES, (count,), generator=generator)
+    images = torch.randint(0, 120, (count, 1, SIDE, SIDE), generator=generator)
+    for row, label in enumerate(labels):
+        images[row, 0, 2 * label : 2 * label + 2] += brightness
+    return images.to(torch.uint8), labels
+
+
+def client_data(count: int, seed: int = 0) -> ClientData:
+    return ClientData(blobs(count, seed)[0], NoiseViews())
+
+
+def tiny_network(norm: bool = True, seed: int = 0, backbone_rate: float = 1.0) -> Network:
+    """Return one convolution, BatchNorm unless refused, a bottleneck of 5 features and 3 classes."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        middle = [nn.BatchNorm2d(4)] if norm else []
+        backbone = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), *middle, nn.ReLU(), nn.Flatten())
+        return Network(backbone, 4 * SIDE * SIDE, CLASSES, bottleneck=5, backbone_rate=backbone_rate)
+
+
+def prediction(logits: Tensor | Sequence[Sequence[float]], features: Tensor | None = None) -> Prediction:
+    """Return a prediction of given logits, whose features are the logits too unless given."""
+    logits = torch.as_tensor(logits, dtype=torch.float32)
+    return Prediction(logits if features is None else features, logits)
+
+
+def sure(*confidences: float, right: int = 0) -> Tensor:
+    """Return two-class logits whose softmax gives class ``right`` these probabilities."""
+    p = torch.tensor(confidences, dtype=torch.float64)
+    other = 1 - p
+    columns = [p, other] if right == 0 else [other, p]
+    return torch.stack(columns, dim=1).log().float()
+
+
+def fixed_step(
+    weak: Tensor,
+    strong: Tensor | None = None,
+    server: Prediction | None = None,
+    previous: Prediction | None = None,
+    once: Prediction | None = None,
+    indices: Sequence[int] | None = None,
+) -> Step:
+    """Return a step whose views *are* the logits that the current model gives them."""
+    rows = torch.tensor(indices) if indices is not None else torch.arange(len(weak))
+    models = Models(
+        current=lambda logits: Prediction(logits, logits),
+        server=None if server is None else lambda _: server,
+        previous=None if previous is None else lambda _: previous,
+        server_once=once,
+        pairs=[],
+        joint=False,
+    )
+
+    def no_strong() -> Tensor:
+        raise AssertionError("nobody needs the strong view here")
+
+    return Step(rows, lambda: weak, no_strong if strong is None else lambda: strong, models)
+
+
+def model(value: float, counter: int = 0) -> dict[str, Tensor]:
+    """Return a model of one weight, one running statistic and one counter."""
+    return {
+        "w": torch.tensor([value, -value]),
+        "norm.running_mean": torch.tensor([10 * value]),
+        "norm.num_batches_tracked": torch.tensor(counter),
+    }
+
+
+def reply(client: ClientId, weights: Weights, round_: int = 1, examples: int = 1) -> Reply:
+    return Reply(client, round_, weights, examples, ({"loss": 0.0},))
+
+
+Answers = Callable[[ClientId, Package], Iterable[Reply | Failure]]
+
+
+def echo(client: ClientId, package: Package) -> list[Reply | Failure]:
+    """Answer with the received model moved by one."""
+    moved = {n: t + 1 if t.is_floating_point() else t for n, t in package.models["server"].items()}
+    return [reply(client, moved, package.round)]
+
+
+@dataclass
+class FakeDriver:
+    """A driver whose clients answer as they are told, and that remembers what they were sent."""
+
+    clients: Sequence[ClientId]
+    answers: Answers = echo
+    sent: list[Mapping[ClientId, Package]] = field(default_factory=list)
+
+    def exchange(self, packages: Mapping[ClientId, Package]) -> Iterator[Reply | Failure]:
+        self.sent.append(packages)
+        for client, package in packages.items():
+            yield from self.answers(client, package)
+
+    def evaluate(self, models: Mapping[ClientId, Weights]) -> Mapping[ClientId, Metrics]:
+        return {client: {} for client in models}
+
+
+def rounds(
+    rule: ServerRule, driver: FakeDriver, source: Weights, count: int = 1, rate: float = 1.0
+) -> Iterator[Round]:
+    return federate(rule, driver, rule.init(source), Schedule(count, rate, 0.1), seed=0)

@@ -1,0 +1,93 @@
+"""A step computes what is asked, once, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from toys import prediction
+
+from fedscal.objective.step import Models, Step
+from fedscal.types import Prediction
+
+
+class Counted:
+    """A model that remembers the sizes of the batches that it saw, and adds a constant to them."""
+
+    def __init__(self, constant: float = 0.0) -> None:
+        self.sizes: list[int] = []
+        self.constant = constant
+
+    def __call__(self, images: Tensor) -> Prediction:
+        self.sizes.append(len(images))
+        return prediction(images + self.constant)
+
+
+def build(joint: bool = False) -> tuple[Step, Counted, Counted, list[str]]:
+    drawn: list[str] = []
+
+    def view(name: str, value: float) -> Callable[[], Tensor]:
+        def draw() -> Tensor:
+            drawn.append(name)
+            return torch.full((2, 3), value)
+
+        return draw
+
+    current, server = Counted(), Counted(10.0)
+    once = prediction(torch.arange(15.0).view(5, 3))
+    models = Models(current, server, None, once, [], joint)
+    return Step(torch.tensor([4, 1]), view("weak", 1.0), view("strong", 2.0), models), current, server, drawn
+
+
+def test_nothing_is_drawn_or_computed_before_it_is_asked_for() -> None:
+    _, current, server, drawn = build()
+    assert drawn == current.sizes == server.sizes == []
+
+
+def test_each_pass_is_made_once_on_its_own_view() -> None:
+    step, current, server, drawn = build()
+    for _ in range(2):
+        assert step.weak.logits.unique().tolist() == [1]
+        assert step.strong.logits.unique().tolist() == [2]
+        assert step.server.logits.unique().tolist() == [11], "the server sees the client's weak view"
+    assert (current.sizes, server.sizes, drawn) == ([2, 2], [2], ["weak", "strong"])
+
+
+def test_a_joint_pass_shows_both_views_at_once_and_parts_them_again() -> None:
+    step, current, _, _ = build(joint=True)
+    assert (step.weak.logits.unique().tolist(), step.strong.features.unique().tolist()) == ([1], [2])
+    assert step.weak.logits.shape == step.strong.logits.shape == (2, 3)
+    assert current.sizes == [4]
+
+
+def test_cached_server_predictions_are_those_of_the_batch() -> None:
+    step, _, server, drawn = build()
+    assert step.server_once.logits[:, 0].tolist() == [12, 3]
+    assert server.sizes == drawn == []
+
+
+def test_server_and_previous_models_carry_no_gradient() -> None:
+    layer = torch.nn.Linear(3, 2)
+    models = Models(prediction, lambda x: Prediction(x, layer(x)), lambda x: Prediction(x, layer(x)), None, [], False)
+    step = Step(torch.arange(2), lambda: torch.ones(2, 3), lambda: torch.ones(2, 3), models)
+    assert step.previous is not None
+    assert not step.server.logits.requires_grad
+    assert not step.previous.logits.requires_grad
+
+
+def test_the_previous_model_may_be_missing_but_the_servers_may_not() -> None:
+    step = Step(torch.arange(1), lambda: torch.ones(1, 2), lambda: torch.ones(1, 2), Models(prediction, None, None, None, [], False))
+    assert step.previous is None
+    with pytest.raises(AssertionError, match=r"Need\.SERVER$"):
+        _ = step.server
+    with pytest.raises(AssertionError, match=r"Need\.SERVER_ONCE$"):
+        _ = step.server_once
+
+
+def test_prediction_rows_probabilities_and_entropies() -> None:
+    # (1/2, 1/2) has entropy log 2 = 0.693147, (3/4, 1/4) has 0.562335.
+    whole = prediction(torch.tensor([[1.0, 1.0], [3.0, 1.0]]).log())
+    assert whole.entropies.tolist() == pytest.approx([0.693147, 0.562335], abs=1e-6)
+    assert whole[torch.tensor([1])].probabilities.tolist() == [pytest.approx([0.75, 0.25])]
