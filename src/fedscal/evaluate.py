@@ -58,6 +58,7 @@ def judge(prediction: Prediction, pseudo_labels: Tensor | None, labels: Tensor |
     """
     predicted = prediction.logits.argmax(dim=1)
     signals = {
+        "images": len(predicted),
         "entropy": float(prediction.entropies.mean()),
         "infomax": infomax(prediction),
         "snd": soft_neighbourhood_density(prediction.probabilities),

@@ -14,6 +14,8 @@ Line = dict[str, Any]
 SIGNALS = {"entropy": -1.0, "infomax": 1.0, "snd": 1.0}
 """The label-free signals, with the sign that makes larger better."""
 _COLLAPSED = 0.5
+_FEWEST_IMAGES = 20
+"""Of fewer images than that, the number of predicted classes says nothing."""
 
 
 def by_domain(values: Mapping[ClientId, float], domains: Mapping[ClientId, str]) -> dict[str, float]:
@@ -65,7 +67,6 @@ def round_line(
     for reply in done.replies:
         clients[reply.client] |= {
             "drift": done.drift[reply.client],
-            "examples": reply.examples,
             "seconds": reply.seconds,
             "bytes_down": done.bytes_down[reply.client],
             "bytes_up": byte_count(reply.weights),
@@ -108,8 +109,17 @@ def _signals(clients: Mapping[ClientId, Mapping[str, Any]]) -> dict[str, float]:
 
 def doubtful_source(clients: Mapping[ClientId, Mapping[str, Any]]) -> list[str]:
     """Warn where the source model predicts next to one class only: it may be the wrong model."""
-    poor = [client for client, row in clients.items() if row["effective_classes"] < 1.5]
+    poor = [client for client, row in clients.items() if row["effective_classes"] < 1.5 and _telling(row)]
     return [f"the source model predicts nearly one class only for {_some(poor)}"] if poor else []
+
+
+def left_out(empty: Sequence[ClientId]) -> list[str]:
+    """Name the clients that have nothing to train on."""
+    return [f"without an image and left out: {_some(empty)}"] if empty else []
+
+
+def _telling(row: Mapping[str, Any]) -> bool:
+    return bool(row["images"] >= _FEWEST_IMAGES)
 
 
 def collapsed(line: Line, first: Line) -> list[ClientId]:
@@ -118,7 +128,7 @@ def collapsed(line: Line, first: Line) -> list[ClientId]:
     return [
         client
         for client, row in line["clients"].items()
-        if row["effective_classes"] < _COLLAPSED * before[client]["effective_classes"]
+        if row["effective_classes"] < _COLLAPSED * before[client]["effective_classes"] and _telling(row)
     ]
 
 

@@ -15,9 +15,12 @@ import torch
 
 from fedscal import files
 from fedscal.checkpoint import Checkpoints
+from fedscal.data.cache import content_digest
+from fedscal.data.registry import benchmark
 from fedscal.drivers.in_process import worker_count
-from fedscal.errors import ModelRefused, UsageError
+from fedscal.errors import DataRefused, ModelRefused, UsageError
 from fedscal.metrics import Line
+from fedscal.models.store import read_json
 from fedscal.spec import RunSpec, read_recipe
 from fedscal.version import __version__
 
@@ -64,6 +67,15 @@ class RunDirectory:
         if not self.started:
             raise UsageError(f"{self.path} holds no run: there is no spec.toml.")
         return RunSpec.make(**read_recipe(self.path / "spec.toml"))
+
+    def moved(self, spec: RunSpec) -> list[str]:
+        """Say what has changed on this machine since the run was begun; refuse other data."""
+        before, now = read_json(self.path / "environment.json"), environment(spec)
+        if before.get("data_sha256") != now["data_sha256"]:
+            raise DataRefused(f"the data of {spec.benchmark} are not those that {self.path} was begun with.")
+        changed = [key for key in ("fedscal", "python", "torch", "machine") if before.get(key) != now[key]]
+        text = "{key} was {before} and is {now}: the result may differ in the last bits"
+        return [text.format(key=key, before=before.get(key), now=now[key]) for key in changed]
 
     def lines(self) -> list[Line]:
         """Read the metrics; a last line that a kill cut off is not there."""
@@ -116,6 +128,7 @@ def environment(spec: RunSpec) -> dict[str, Any]:
         "torch": torch.__version__,
         "platform": platform.platform(),
         "machine": platform.machine(),
+        "data_sha256": content_digest(benchmark(spec.benchmark)),
         "cores": os.cpu_count(),
         "threads": spec.threads,
         "workers": worker_count(spec.workers, spec.threads, 10**6),

@@ -18,7 +18,7 @@ from fedscal.drivers.in_process import Executor, InProcess, WorkerProcess, worke
 from fedscal.errors import UsageError
 from fedscal.federation import Round, Schedule, federate
 from fedscal.methods import build_rule
-from fedscal.metrics import Line, accuracy_summary, round_line, source_line, with_verdicts
+from fedscal.metrics import Line, accuracy_summary, left_out, round_line, source_line, with_verdicts
 from fedscal.models.store import model_files
 from fedscal.record import RunDirectory
 from fedscal.rng import compute_threads
@@ -74,13 +74,14 @@ class Silent:
 
 def adapt(spec: RunSpec, out: Path | str, listener: Listener | None = None) -> RunDirectory:
     """Run a spec in a new directory; return the directory of the finished run."""
-    directory = RunDirectory(Path(out))
+    directory, listener = RunDirectory(Path(out)), listener or Silent()
     with files.only_process(directory.path):
         if directory.started:
             raise UsageError(f"{out} already holds a run. Go on with --resume {out}, or give another --out.")
+        _prepare_data(spec, listener)  # first: a run that cannot start must not look like one
         directory.begin(spec)
         with directory.log():
-            _execute(spec, directory, listener or Silent())
+            _execute(spec, directory, listener)
     return directory
 
 
@@ -89,7 +90,7 @@ def resume(out: Path | str, listener: Listener | None = None, **changes: Any) ->
 
     Only keys that cannot move a bit of the result may be changed.
     """
-    directory = RunDirectory(Path(out))
+    directory, listener = RunDirectory(Path(out)), listener or Silent()
     directory.spec()  # a directory without a run is an error before anything is made in it
     with files.only_process(directory.path):
         spec = directory.spec()
@@ -98,20 +99,22 @@ def resume(out: Path | str, listener: Listener | None = None, **changes: Any) ->
             raise UsageError(
                 f"{refused[0]} cannot change in a resumed run, only {', '.join(sorted(EXECUTION_KEYS))}."
             )
+        _prepare_data(spec, listener)
+        for text in directory.moved(spec):
+            listener.warn(text)
         with directory.log():
-            _execute(spec.replace(**changes), directory, listener or Silent())
+            _execute(spec.replace(**changes), directory, listener)
     return directory
 
 
-def _execute(spec: RunSpec, directory: RunDirectory, listener: Listener) -> None:
+def _prepare_data(spec: RunSpec, listener: Listener) -> None:
     data = benchmark(spec.benchmark)
     listener.stage(f"data: {data.name}", 0)
     prepare(data)
+
+
+def _execute(spec: RunSpec, directory: RunDirectory, listener: Listener) -> None:
     layout = build_layout(spec)
-    if layout.empty:
-        listener.warn(
-            f"{len(layout.empty)} clients without an image are left out: {', '.join(layout.empty[:5])}"
-        )
     listener.stage(f"source model: {spec.source}", spec.pretrain_epochs)
     source = source_model(spec, listener.advance)
     with warnings.catch_warnings(record=True) as heard, compute_threads(spec.threads):
@@ -168,6 +171,9 @@ class _Run:
         self.directory.save_model(model_files("source", self.source.weights, model_card(self.spec)))
         judged = self.driver.evaluate(self._deployed(rule, state))
         line = source_line(judged, self.domains, time.perf_counter() - started)
+        line["warnings"] += left_out(self.layout.empty)
+        for text in line["warnings"]:
+            self.listener.warn(text)
         self._save(with_verdicts(line, [], self.spec.select), state)
 
     def _rounds(self, rule: ServerRule, schedule: Schedule, state: ServerState) -> ServerState:

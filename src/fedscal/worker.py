@@ -30,12 +30,11 @@ from fedscal.types import Package
 
 def answer(site: Site, request: Message) -> Message:
     """Carry out one request."""
-    client = request.header["client"]
     models, memory = split_memory(request.groups)
     if request.header["do"] == "evaluate":
-        return Message({"metrics": dict(site.evaluate(client, models["server"]))})
+        return Message({"metrics": site.evaluate(request.header["clients"], models["server"])})
     package = Package(request.header["round"], request.header["lr"], models)
-    reply, kept = site.train(client, package, memory)
+    reply, kept = site.train(request.header["client"], package, memory)
     return Message({"reply": reply_header(reply)}, join_memory({"weights": reply.weights}, kept))
 
 

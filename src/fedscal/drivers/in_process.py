@@ -7,6 +7,7 @@ round), every process computes with the same number of threads, and the server s
 from __future__ import annotations
 
 import logging
+import math
 import os
 import queue
 import subprocess
@@ -27,6 +28,7 @@ from fedscal.drivers.wire import (
 from fedscal.types import ClientId, Failure, Memory, Metrics, Package, Reply, Weights
 
 _log = logging.getLogger(__name__)
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -37,8 +39,8 @@ class Executor(Protocol):
         """Let a client train."""
         ...
 
-    def evaluate(self, client: ClientId, weights: Weights) -> Metrics:
-        """Let a client judge a model."""
+    def evaluate(self, clients: Sequence[ClientId], weights: Weights) -> Mapping[ClientId, Metrics]:
+        """Let clients judge a model, each on its own data."""
         ...
 
 
@@ -72,10 +74,10 @@ class WorkerProcess:
         groups, kept = split_memory(result.groups)
         return Reply(**result.header["reply"], weights=groups["weights"]), kept
 
-    def evaluate(self, client: ClientId, weights: Weights) -> Metrics:
+    def evaluate(self, clients: Sequence[ClientId], weights: Weights) -> Mapping[ClientId, Metrics]:
         """Send the model over, wait for the scalars."""
-        result = self._ask(Message({"do": "evaluate", "client": client}, {"server": weights}))
-        metrics: Metrics = result.header["metrics"]
+        result = self._ask(Message({"do": "evaluate", "clients": list(clients)}, {"server": weights}))
+        metrics: Mapping[ClientId, Metrics] = result.header["metrics"]
         return metrics
 
     def close(self) -> None:
@@ -146,8 +148,14 @@ class InProcess:
             yield answer
 
     def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
-        """Let each client judge its model."""
-        results = dict(self._each(models, lambda executor, c, weights: executor.evaluate(c, weights)))
+        """Let each client judge its model; clients with the same model share a message."""
+        tasks: dict[tuple[ClientId, ...], Weights] = {}
+        for weights, clients in _sharing(models):
+            part = math.ceil(len(clients) / len(self._executors))
+            tasks |= {tuple(clients[i : i + part]): weights for i in range(0, len(clients), part)}
+        results: dict[ClientId, Metrics] = {}
+        for _, metrics in self._each(tasks, lambda executor, c, weights: executor.evaluate(c, weights)):
+            results |= metrics
         return {client: results[client] for client in sorted(results)}
 
     def _train(self, executor: Executor, client: ClientId, package: Package) -> Reply | Failure:
@@ -161,23 +169,21 @@ class InProcess:
             self._memories.put(client, package.round, memory)
         return reply
 
-    def _each(
-        self, tasks: Mapping[ClientId, T], work: Callable[[Executor, ClientId, T], Any]
-    ) -> Iterator[tuple[ClientId, Any]]:
-        """Do the tasks on the free executors; yield (client, result) as they are done."""
+    def _each(self, tasks: Mapping[K, T], work: Callable[[Executor, K, T], Any]) -> Iterator[tuple[K, Any]]:
+        """Do the tasks on the free executors; yield (key, result) as they are done."""
 
-        def borrow(client: ClientId, task: T) -> Any:
+        def borrow(key: K, task: T) -> Any:
             executor = self._free.get()
             try:
-                return work(executor, client, task)
+                return work(executor, key, task)
             finally:
                 self._free.put(executor)
 
         if len(self._executors) == 1:
-            yield from ((client, borrow(client, task)) for client, task in tasks.items())
+            yield from ((key, borrow(key, task)) for key, task in tasks.items())
             return
         with ThreadPoolExecutor(len(self._executors)) as pool:
-            futures = {pool.submit(borrow, client, task): client for client, task in tasks.items()}
+            futures = {pool.submit(borrow, key, task): key for key, task in tasks.items()}
             try:
                 for future in as_completed(futures):
                     yield futures[future], future.result()
@@ -185,6 +191,14 @@ class InProcess:
                 pool.shutdown(wait=False, cancel_futures=True)
                 self.__exit__(None, None, None)  # a worker in the middle of a training would hold us up
                 raise
+
+
+def _sharing(models: Mapping[ClientId, Weights]) -> list[tuple[Weights, list[ClientId]]]:
+    """Group the clients that have the very same model."""
+    groups: dict[int, tuple[Weights, list[ClientId]]] = {}
+    for client in sorted(models):
+        groups.setdefault(id(models[client]), (models[client], []))[1].append(client)
+    return list(groups.values())
 
 
 def worker_count(asked: int, threads: int, tasks: int) -> int:

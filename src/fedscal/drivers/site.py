@@ -6,7 +6,7 @@ any. ``train`` passes the images on and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -37,10 +37,13 @@ class Site:
             package, memory, self.data[client], self.objective, self.training, streams, self.network
         )
 
-    def evaluate(self, client: ClientId, weights: Weights) -> Metrics:
-        """Let a client judge a model on its data."""
-        data = self.data[client]
+    def evaluate(self, clients: Sequence[ClientId], weights: Weights) -> dict[ClientId, Metrics]:
+        """Let clients judge a model, each on its own data."""
         self.network.load_state_dict(weights)
+        return {client: self._judge(client) for client in clients}
+
+    def _judge(self, client: ClientId) -> Metrics:
+        data = self.data[client]
         sweep = predict(self.network, data.images, data.views.evaluate)
         pseudo = self.objective.terms[0].prepare(sweep, None).get("pseudo_labels")
         return judge(sweep, pseudo, self.labels.get(client))

@@ -1,0 +1,73 @@
+"""The network: its cost, what is frozen, who learns at which rate, and prediction in evaluation mode."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from toys import NoiseViews, blobs, tiny_network
+
+from fedscal import weights
+from fedscal.errors import UsageError
+from fedscal.models.network import Network, predict
+from fedscal.models.registry import build_network
+
+
+@pytest.fixture
+def convnet() -> Network:
+    return build_network("convnet", (1, 32, 32), 10)
+
+
+def test_a_forward_pass_of_the_convnet_costs_about_six_megaflop(convnet: Network) -> None:
+    with FlopCounterMode(display=False) as counter:
+        found = convnet.eval()(torch.zeros(1, 1, 32, 32))
+    assert 5.5e6 < counter.get_total_flops() < 6.5e6
+    assert found.features.shape == (1, 256)
+    assert found.logits.shape == (1, 10)
+
+
+def test_there_is_no_batchnorm_behind_the_backbone(convnet: Network) -> None:
+    assert len(convnet.norms) == 4
+    assert {type(part) for part in (convnet.bottleneck, convnet.head)} == {torch.nn.Linear}
+
+
+def test_the_same_seed_gives_the_same_network_and_leaves_the_global_generator_alone() -> None:
+    before = torch.get_rng_state()
+    digests = [weights.digest(build_network("convnet", (1, 8, 8), 3, seed).state_dict()) for seed in (1, 1, 2)]
+    assert digests[0] == digests[1] != digests[2]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_unknown_model_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match="did you mean 'convnet'"):
+        build_network("convet", (1, 8, 8), 3)
+
+
+def test_backbone_and_new_layers_learn_at_their_own_rates() -> None:
+    network = tiny_network(backbone_rate=0.1)
+    backbone, new = network.parameter_groups(0.5)
+    assert (backbone["lr"], new["lr"]) == (pytest.approx(0.05), 0.5)
+    assert {id(p) for p in backbone["params"]} == {id(p) for p in network.backbone.parameters()}
+    assert len(new["params"]) == 4
+
+
+def test_a_frozen_head_is_left_out_of_training() -> None:
+    network = tiny_network()
+    network.freeze_head()
+    grouped = {id(p) for group in network.parameter_groups(0.1) for p in group["params"]}
+    head = {id(p) for p in network.head.parameters()}
+    assert not grouped & head
+    assert grouped | head == {id(p) for p in network.parameters()}
+    assert not any(p.requires_grad for p in network.head.parameters())
+
+
+def test_prediction_is_in_evaluation_mode_and_does_not_depend_on_the_batch_size() -> None:
+    network, images, views = tiny_network().train(), blobs(7)[0], NoiseViews()
+    before = weights.digest(network.state_dict())
+    whole = predict(network, images, views.evaluate)
+    parts = predict(network, images, views.evaluate, batch_size=3)
+    torch.testing.assert_close(parts.logits, whole.logits)
+    torch.testing.assert_close(parts.features, whole.features)
+    assert weights.digest(network.state_dict()) == before, "statistics must not move"
+    assert not whole.logits.requires_grad
+    torch.testing.assert_close(network.head(whole.features), whole.logits)

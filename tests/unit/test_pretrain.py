@@ -1,0 +1,67 @@
+"""Source pre-training on three easy classes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from toys import NoiseViews, blobs, tiny_network
+
+from fedscal import weights
+from fedscal.models.network import Network, predict
+from fedscal.models.pretrain import SourceTraining, pretrain
+from fedscal.rng import stream
+from fedscal.types import Weights
+
+IMAGES, LABELS = blobs(60)
+RECIPE = SourceTraining(epochs=8, batch_size=16, lr=0.05)
+
+
+def train(recipe: SourceTraining = RECIPE, seed: int = 0, network: Network | None = None) -> tuple[Weights, float]:
+    return pretrain(network or tiny_network(), IMAGES, LABELS, NoiseViews(), recipe, seed)
+
+
+def test_training_learns_and_reports_the_accuracy_on_held_out_images() -> None:
+    network = tiny_network()
+    found, accuracy = train(network=network)
+    held_out = torch.randperm(60, generator=stream(0, "source-split"))[:6]
+    network.load_state_dict(found)
+    predicted = predict(network, IMAGES[held_out], NoiseViews().evaluate).logits.argmax(dim=1)
+    assert accuracy == pytest.approx(100 * (predicted == LABELS[held_out]).float().mean().item())
+    assert accuracy > 80
+    assert all(torch.isfinite(tensor).all() for tensor in found.values())
+
+
+def test_training_repeats_bit_for_bit_and_depends_on_the_seed() -> None:
+    first, again, other = (weights.digest(train(seed=seed)[0]) for seed in (0, 0, 1))
+    assert first == again != other
+
+
+def test_the_head_is_trained_too() -> None:
+    start = tiny_network().state_dict()
+    assert not torch.equal(train()[0]["head.weight"], start["head.weight"])
+
+
+def test_held_out_labels_teach_nothing() -> None:
+    held_out = torch.randperm(60, generator=stream(0, "source-split"))[:6]
+    wrong = LABELS.clone()
+    wrong[held_out] = (wrong[held_out] + 1) % 3
+    spoilt, accuracy = pretrain(tiny_network(), IMAGES, wrong, NoiseViews(), RECIPE, 0)
+    assert weights.digest(spoilt) == weights.digest(train()[0])
+    assert accuracy < 20
+
+
+def test_every_epoch_is_announced_and_the_rate_decays(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+    plain = torch.optim.SGD.step
+
+    def step(optimizer: torch.optim.SGD, *args: object) -> object:
+        rates.append(optimizer.param_groups[1]["lr"])
+        return plain(optimizer, *args)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", step)
+    told: list[None] = []
+    recipe = SourceTraining(epochs=2, batch_size=16, lr=0.1)
+    pretrain(tiny_network(), IMAGES, LABELS, NoiseViews(), recipe, 0, lambda: told.append(None))
+    assert len(told) == 2
+    # 54 images are 3 whole batches an epoch, 6 steps in all: 0.1 (1 + 10 t/6)^-0.75.
+    assert rates == pytest.approx([0.1 * (1 + 10 * t / 6) ** -0.75 for t in range(6)])
