@@ -1,16 +1,22 @@
-"""What tests share: a cache of every benchmark, built once, and a toy benchmark that is small enough to run."""
+"""What tests share: every benchmark built once, and a toy benchmark that is small enough to run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-import toys
+from hypothesis import settings
 from torch import Tensor
 
+import toys
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.registry import BENCHMARKS
+from fedscal.models.registry import MODELS
+
+# A busy machine is no failure, and a failure must come back: no deadlines, no luck.
+settings.register_profile("calm", deadline=None, derandomize=True)
+settings.load_profile("calm")
 
 _DOMAINS = ("plain", "dim", "dark")
 
@@ -40,7 +46,7 @@ def _build(domain: str) -> tuple[Tensor, Tensor]:
 
 @pytest.fixture
 def toy_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
-    """Register ``benchmark=toy``: three domains of 30 images and 3 classes, in a cache of this test's own."""
+    """Register ``benchmark=toy`` and ``model=tiny``: three domains of 30 images, in a cache of their own."""
     row = Benchmark(
         name="toy",
         title="Toy",
@@ -52,8 +58,15 @@ def toy_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
         version=1,
         packages=(),
         extra="toys",
-        defaults={"source": "plain", "rounds": 2, "local_epochs": 1, "clients_per_domain": 2},
+        defaults={
+            "source": "plain",
+            "model": "tiny",
+            "rounds": 2,
+            "local_epochs": 1,
+            "clients_per_domain": 2,
+        },
     )
     monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setitem(BENCHMARKS, "toy", row)
+    monkeypatch.setitem(MODELS, "tiny", lambda shape, classes: toys.tiny_network())
     return row

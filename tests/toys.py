@@ -13,7 +13,7 @@ from fedscal.federation import Round, Schedule, federate
 from fedscal.models.network import Network
 from fedscal.objective.step import Models, Step
 from fedscal.server.rule import ServerRule
-from fedscal.types import ClientId, Failure, Metrics, Package, Prediction, Reply, Weights
+from fedscal.types import ClientId, Failure, Memory, Metrics, Package, Prediction, Reply, Weights
 
 CLASSES = 3
 SIDE = 6
@@ -92,6 +92,16 @@ def fixed_step(
         raise AssertionError("nobody needs the strong view here")
 
     return Step(rows, lambda: weak, no_strong if strong is None else lambda: strong, models)
+
+
+class Kept(dict[ClientId, Memory]):
+    """The clients' memories, in main memory."""
+
+    def get(self, client: ClientId, default: Memory | None = None) -> Memory:
+        return super().get(client, {})
+
+    def put(self, client: ClientId, round_: int, memory: Memory) -> None:
+        self[client] = memory
 
 
 def model(value: float, counter: int = 0) -> dict[str, Tensor]:

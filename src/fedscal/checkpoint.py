@@ -34,7 +34,7 @@ class DiskMemories:
         if client not in self.index:
             return {}
         entry = self.index[client]
-        return weights.unflatten(read_tensors(self._folder / entry["file"], entry["sha256"]))
+        return weights.unflatten(read_tensors(self._folder / Path(entry["file"]).name, entry["sha256"]))
 
     def put(self, client: ClientId, round_: int, memory: Memory) -> None:
         """Write a client's memory of a round beside the older one, which a resumed run may still need."""
@@ -110,19 +110,16 @@ class Checkpoints:
 
     def _folders(self) -> list[Path]:
         """Return the checkpoints, newest first."""
-        found = self.folder.glob("round-[0-9]*")
-        return sorted(found, key=lambda path: int(path.name.removeprefix("round-")), reverse=True)
+        found = [path for path in self.folder.glob("round-*") if path.name[6:].isdecimal()]
+        return sorted(found, key=lambda path: int(path.name[6:]), reverse=True)
 
     def _forget_old(self) -> None:
         folders = self._folders()
         for folder in folders[_KEEP:]:
             shutil.rmtree(folder, ignore_errors=True)
-        named: set[str] = set()
-        for folder in folders[:_KEEP]:
-            try:
-                named.update(
-                    entry["file"] for entry in read_json(folder / "manifest.json")["memories"].values()
-                )
-            except ModelRefused:  # damaged by another hand: what it may name is kept
-                return
+        try:
+            manifests = [read_json(folder / "manifest.json") for folder in folders[:_KEEP]]
+            named = {entry["file"] for manifest in manifests for entry in manifest["memories"].values()}
+        except (ModelRefused, KeyError, TypeError, AttributeError):
+            return  # damaged by another hand: what it may name is kept
         self.memories.keep_only(named)

@@ -47,7 +47,7 @@ class Training:
 
 
 class Diverged(ArithmeticError):
-    """The loss is no longer a finite number."""
+    """The loss or the weights are no longer finite numbers."""
 
 
 def local_update(
@@ -71,6 +71,8 @@ def local_update(
         models = _models(network, received, memory, data, objective, training, streams)
         epochs = tuple(_train(network, models, data, objective, training, streams, package.lr))
     final = weights.snapshot(network.state_dict())
+    if broken := weights.first_not_finite(final):
+        raise Diverged(f"tensor '{broken}' is not finite any more; lower lr")
     kept = {"previous": final} if Need.PREVIOUS in objective.needs else {}
     seconds = time.perf_counter() - started
     reply = Reply(streams.client, package.round, final, len(data.images), epochs, seconds)

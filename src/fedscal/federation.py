@@ -43,8 +43,8 @@ class Schedule:
     lr: float
 
     def sample(self, clients: Sequence[ClientId], seed: int, round_: int) -> list[ClientId]:
-        """Draw ceil(rate * K) clients; a function of (seed, round), so a resumed run draws the same."""
-        count = math.ceil(self.participation * len(clients) - 1e-9)  # 0.1 * 30 is a little above 3
+        """Draw ceil(rate * K) clients, at least one, by (seed, round): a resumed run draws the same."""
+        count = max(1, math.ceil(self.participation * len(clients) - 1e-9))  # 0.14 * 50 is a little above 7
         order = torch.randperm(len(clients), generator=stream(seed, "sampling", round_))
         return sorted(clients[int(i)] for i in order[:count])
 

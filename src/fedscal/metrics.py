@@ -123,7 +123,7 @@ def _telling(row: Mapping[str, Any]) -> bool:
 
 
 def collapsed(line: Line, first: Line) -> list[ClientId]:
-    """Return the clients whose predictions fell to half as many classes as the source model's or fewer."""
+    """Return the clients whose predictions fell to less than half as many classes as the source model's."""
     before = first["clients"]
     return [
         client

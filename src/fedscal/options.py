@@ -8,6 +8,7 @@ second place.
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ class Option:
     def parse(self, given: Any) -> Value:
         """Return ``given``, text or a typed value, as a checked value of this option's kind."""
         value = self._convert(given)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{self.name}={value}: needs a finite number")
         if self.choices and value not in self.choices:
             raise UsageError(f"{self.name}={value}: no such choice{nearest(str(value), self.choices)}")
         if self.above is not None and not float(value) > self.above:

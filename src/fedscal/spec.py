@@ -17,6 +17,7 @@ from fedscal.data.registry import benchmark
 from fedscal.errors import UsageError, nearest
 from fedscal.files import sha256
 from fedscal.methods import ADAPTATIONS, hyperparameters, method, parts_of
+from fedscal.models.registry import MODELS
 from fedscal.options import Option, Value, option, options_of
 
 _ENV_PREFIX = "FEDSCAL_"
@@ -51,10 +52,10 @@ class RunSpec:
     )
     seed: int = option(0, "seed of every random stream", low=0, high=2**31 - 1)
     workers: int = option(
-        0, "processes that train clients side by side; 0: as many as the cores allow", low=0
+        0, "processes that train clients side by side; 0: as many as the cores allow", low=0, high=1024
     )
     threads: int = option(
-        1, "threads of each process; results are equal bit for bit only for the same number", low=1
+        1, "threads of each process; results are equal bit for bit only for the same number", low=1, high=1024
     )
     device: Literal["auto", "cpu"] = option("auto", "where to compute")
     hyper: Mapping[str, Value] = field(default_factory=dict)
@@ -85,6 +86,8 @@ class RunSpec:
                 f"source={self.source}: no such domain in {self.benchmark}{nearest(self.source, domains)}"
             )
         method(self.method)
+        if self.model not in MODELS:
+            raise UsageError(f"model={self.model}: no such model{nearest(self.model, MODELS)}")
         if self.adaptation not in ADAPTATIONS:
             raise UsageError(
                 f"adaptation={self.adaptation}: no such adaptation{nearest(self.adaptation, ADAPTATIONS)}"

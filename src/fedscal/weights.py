@@ -96,8 +96,9 @@ def to_bytes(weights: Weights) -> bytes:
     separate: dict[str, Tensor] = {}
     for name, tensor in weights.items():
         tensor = tensor.contiguous()
-        separate[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
-        seen.add(tensor.data_ptr())
+        place = tensor.untyped_storage().data_ptr()
+        separate[name] = tensor.clone() if place in seen else tensor
+        seen.add(place)
     return safetensors.torch.save(separate)
 
 

@@ -11,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from toys import NoiseViews, client_data, tiny_network
 
 from fedscal import client as module
 from fedscal import weights
@@ -24,6 +23,7 @@ from fedscal.objective.step import Step
 from fedscal.objective.term import Objective, State
 from fedscal.rng import Streams
 from fedscal.types import Memory, Package, Reply
+from toys import NoiseViews, client_data, tiny_network
 
 TRAINING = Training(epochs=2, batch_size=4)
 
@@ -79,7 +79,9 @@ def test_clients_of_one_to_three_images_train_to_finite_weights(method: str, ima
 def test_one_image_has_no_statistics_of_its_own(images: int, touched: bool) -> None:
     reply, _ = update(images=images)
     start = tiny_network().state_dict()
-    moved = [name for name in start if "running_" in name and not torch.equal(start[name], reply.weights[name])]
+    moved = [
+        name for name in start if "running_" in name and not torch.equal(start[name], reply.weights[name])
+    ]
     assert bool(moved) == touched
     assert reply.weights["backbone.1.num_batches_tracked"].item() == (2 if touched else 0)
 
@@ -95,7 +97,9 @@ def test_one_image_has_no_statistics_of_its_own(images: int, touched: bool) -> N
         ("fedscal", {"lambda_local": 0, "lambda_server": 0}, 1),
     ],
 )
-def test_the_strong_view_is_computed_only_if_something_needs_it(method: str, hyper: dict[str, Any], passes: int) -> None:
+def test_the_strong_view_is_computed_only_if_something_needs_it(
+    method: str, hyper: dict[str, Any], passes: int
+) -> None:
     # 10 images in batches of 4 are 3 batches an epoch; BatchNorm counts the passes in training mode.
     reply, _ = update(method, **hyper)
     assert reply.weights["backbone.1.num_batches_tracked"].item() == 2 * 3 * passes
@@ -123,7 +127,9 @@ def test_views_are_joined_by_themselves_only_without_batchnorm(monkeypatch: pyte
 
 def test_joint_and_separate_passes_agree_without_batchnorm() -> None:
     found = [
-        update("fedscal", network=tiny_network(norm=False), training=dataclasses.replace(TRAINING, joint=joint))[0]
+        update(
+            "fedscal", network=tiny_network(norm=False), training=dataclasses.replace(TRAINING, joint=joint)
+        )[0]
         for joint in (True, False)
     ]
     for name, tensor in found[0].weights.items():
@@ -133,7 +139,8 @@ def test_joint_and_separate_passes_agree_without_batchnorm() -> None:
 
 def test_joint_and_separate_passes_differ_with_batchnorm() -> None:
     found = [
-        update("fedscal", training=dataclasses.replace(TRAINING, joint=joint))[0].weights for joint in (True, False)
+        update("fedscal", training=dataclasses.replace(TRAINING, joint=joint))[0].weights
+        for joint in (True, False)
     ]
     assert weights.distance(*found) > 1e-4
 
@@ -148,7 +155,9 @@ def test_the_head_stays_and_the_rest_moves() -> None:
 def test_each_epoch_reports_its_loss_and_readings() -> None:
     reply, _ = update("fedscal")
     assert len(reply.epochs) == 2
-    assert {"loss", "entropy", "alignment.tau", "alignment.gamma", "alignment.share_local"} <= set(reply.epochs[0])
+    assert {"loss", "entropy", "alignment.tau", "alignment.gamma", "alignment.share_local"} <= set(
+        reply.epochs[0]
+    )
     assert (reply.client, reply.round, reply.examples) == ("a", 1, 10)
     assert reply.epochs[0]["alignment.seen"] == 10
 
@@ -168,13 +177,17 @@ def test_one_step_is_nesterov_sgd_with_decay_on_the_clipped_gradient() -> None:
     network = tiny_network(norm=False, backbone_rate=0.1)
     start = weights.snapshot(network.state_dict())
     data = client_data(4)
-    seen = NoiseViews().weak(data.images[batches(4, 4, Streams(0, "a", 1)("order"))[0]], Streams(0, "a", 1)("weak"))
+    seen = NoiseViews().weak(
+        data.images[batches(4, 4, Streams(0, "a", 1)("order"))[0]], Streams(0, "a", 1)("weak")
+    )
     network.freeze_head()
     (2 * network(seen).logits[:, 0].sum()).backward()
     gradients = {n: p.grad.clone() for n, p in network.named_parameters() if p.grad is not None}
     norm = torch.stack([g.norm() for g in gradients.values()]).norm()
     assert norm > 1, "the clip must matter here"
-    reply, _ = update(images=4, network=network, training=Training(1, 4), objective=Objective((Sloped(),)), lr=0.1)
+    reply, _ = update(
+        images=4, network=network, training=Training(1, 4), objective=Objective((Sloped(),)), lr=0.1
+    )
     for name, gradient in gradients.items():
         rate = 0.01 if name.startswith("backbone") else 0.1
         expected = start[name] - rate * 1.9 * (gradient / norm + 5e-4 * start[name])
@@ -185,7 +198,11 @@ def test_inputs_are_left_untouched() -> None:
     network, data = tiny_network(seed=1), client_data(6)
     package = Package(3, 0.05, {"server": weights.snapshot(tiny_network(seed=2).state_dict())})
     memory = {"previous": weights.snapshot(tiny_network(seed=3).state_dict())}
-    before = [weights.digest(package.models["server"]), weights.digest(memory["previous"]), data.images.clone()]
+    before = [
+        weights.digest(package.models["server"]),
+        weights.digest(memory["previous"]),
+        data.images.clone(),
+    ]
     objective = build_objective("fedmoon", "shot", {})
     _, kept = local_update(package, memory, data, objective, TRAINING, Streams(0, "a", 3), network)
     assert [weights.digest(package.models["server"]), weights.digest(memory["previous"])] == before[:2]
@@ -227,7 +244,9 @@ def test_another_client_or_round_draws_other_views() -> None:
     objective = build_objective("fedloa", "shot", {})
     streams = [Streams(0, "a", 1), Streams(0, "b", 1), Streams(0, "a", 2), Streams(1, "a", 1)]
     digests = {
-        weights.digest(local_update(package, {}, client_data(6), objective, TRAINING, one, network)[0].weights)
+        weights.digest(
+            local_update(package, {}, client_data(6), objective, TRAINING, one, network)[0].weights
+        )
         for one in streams
     }
     assert len(digests) == len(streams)
@@ -242,7 +261,28 @@ def test_a_loss_that_is_not_finite_ends_the_update() -> None:
         update(objective=Objective((Nan(),)))
 
 
-@pytest.mark.parametrize("fields", [inspect.signature(local_update).parameters, inspect.signature(Site.train).parameters, inspect.signature(ClientData).parameters, inspect.signature(Package).parameters, inspect.signature(Reply).parameters], ids=["local_update", "Site.train", "ClientData", "Package", "Reply"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        inspect.signature(local_update).parameters,
+        inspect.signature(Site.train).parameters,
+        inspect.signature(ClientData).parameters,
+        inspect.signature(Package).parameters,
+        inspect.signature(Reply).parameters,
+    ],
+    ids=["local_update", "Site.train", "ClientData", "Package", "Reply"],
+)
 def test_nothing_that_looks_like_a_label_can_be_handed_to_training(fields: Any) -> None:
-    suspicious = [name for name in fields if any(word in name.lower() for word in ("label", "target", "truth", "class"))]
+    suspicious = [
+        name for name in fields if any(word in name.lower() for word in ("label", "target", "truth", "class"))
+    ]
     assert suspicious == []
+
+
+def test_weights_that_are_not_finite_never_leave_the_client() -> None:
+    # One batch: the loss is finite, the step that follows it is not, and no later loss would tell.
+    network = tiny_network()
+    with torch.no_grad():
+        network.bottleneck.bias.fill_(3e38)
+    with pytest.raises(Diverged, match="not finite any more"):
+        update(network=network, training=Training(1, 64), objective=Objective((Shot(beta=0),)), lr=3e38)

@@ -8,23 +8,34 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toys import FakeDriver, echo, model, reply, rounds
 
 from fedscal import weights
 from fedscal.errors import TooFewClients
 from fedscal.federation import Schedule, federate
 from fedscal.server.rule import Average, Frozen, Isolated
 from fedscal.types import ClientId, Failure, Package, Reply
+from toys import FakeDriver, echo, model, reply, rounds
 
 CLIENTS = ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize(
     ("rate", "clients", "expected"),
-    [(0.1, 30, 3), (0.3, 10, 3), (0.3, 15, 5), (0.5, 6, 3), (0.34, 3, 2), (0.01, 5, 1), (1.0, 7, 7), (0.7, 10, 7)],
+    [
+        (0.1, 30, 3),
+        (0.14, 50, 7),
+        (0.07, 100, 7),
+        (0.3, 10, 3),
+        (0.3, 15, 5),
+        (0.5, 6, 3),
+        (0.34, 3, 2),
+        (0.01, 5, 1),
+        (1.0, 7, 7),
+        (0.7, 10, 7),
+    ],
 )
 def test_the_number_of_clients_is_rounded_up(rate: float, clients: int, expected: int) -> None:
-    # 0.1 * 30 is 3.0000000000000004 in floating point, which must not become 4.
+    # 0.14 * 50 and 0.07 * 100 are 7.000000000000001 in floating point, which must not become 8.
     names = [f"{number:02}" for number in range(clients)]
     chosen = Schedule(1, rate, 0.1).sample(names, seed=0, round_=1)
     assert len(chosen) == len(set(chosen)) == expected
@@ -33,7 +44,9 @@ def test_the_number_of_clients_is_rounded_up(rate: float, clients: int, expected
 
 def test_sampling_is_a_function_of_seed_and_round() -> None:
     schedule, names = Schedule(9, 0.3, 0.1), [str(number) for number in range(10)]
-    draws = {(seed, index): tuple(schedule.sample(names, seed, index)) for seed in (0, 1) for index in range(1, 9)}
+    draws = {
+        (seed, index): tuple(schedule.sample(names, seed, index)) for seed in (0, 1) for index in range(1, 9)
+    }
     assert draws == {key: tuple(schedule.sample(names, *key)) for key in reversed(draws)}
     assert len(set(draws.values())) > 8
     assert {name for seed, index in draws for name in draws[seed, index]} == set(names)
@@ -49,7 +62,9 @@ def test_the_learning_rate_is_a_cosine() -> None:
 def test_a_round_sends_the_model_and_merges_the_replies() -> None:
     driver = FakeDriver(CLIENTS, lambda c, p: [reply(c, model(float(CLIENTS.index(c)), counter=5), p.round)])
     (done,) = rounds(Average(), driver, model(7.0))
-    assert {c: p.models["server"]["w"][0].item() for c, p in driver.sent[0].items()} == dict.fromkeys(CLIENTS, 7.0)
+    assert {c: p.models["server"]["w"][0].item() for c, p in driver.sent[0].items()} == dict.fromkeys(
+        CLIENTS, 7.0
+    )
     assert all(p.round == 1 and p.lr == 0.1 for p in driver.sent[0].values())
     assert done.state.models["server"]["w"].tolist() == [1.5, -1.5]  # (0 + 1 + 2 + 3) / 4
     assert (done.index, done.participants, list(done.failures)) == (1, CLIENTS, [])
@@ -59,7 +74,10 @@ def test_a_round_sends_the_model_and_merges_the_replies() -> None:
 
 
 def test_rounds_follow_each_other_from_the_merged_state() -> None:
-    values = [done.state.models["server"]["w"][0].item() for done in rounds(Average(), FakeDriver(CLIENTS), model(0.0), 3)]
+    values = [
+        done.state.models["server"]["w"][0].item()
+        for done in rounds(Average(), FakeDriver(CLIENTS), model(0.0), 3)
+    ]
     assert values == [1.0, 2.0, 3.0]
 
 
@@ -86,7 +104,9 @@ def test_going_on_after_a_round_equals_never_having_stopped() -> None:
     assert [done.index for done in rest] == [3, 4, 5]
     for resumed, straight in zip(rest, whole[2:], strict=True):
         assert (resumed.participants, resumed.lr) == (straight.participants, straight.lr)
-        assert weights.digest(resumed.state.models["server"]) == weights.digest(straight.state.models["server"])
+        assert weights.digest(resumed.state.models["server"]) == weights.digest(
+            straight.state.models["server"]
+        )
 
 
 class Backwards(FakeDriver):
@@ -99,7 +119,10 @@ class Backwards(FakeDriver):
 def test_the_order_of_the_replies_does_not_move_a_bit() -> None:
     def drift(client: ClientId, package: Package) -> list[Reply | Failure]:
         noise = torch.Generator().manual_seed(CLIENTS.index(client))
-        moved = {n: t + torch.rand(t.shape, generator=noise) * 10.0 ** CLIENTS.index(client) for n, t in FLOATS.items()}
+        moved = {
+            n: t + torch.rand(t.shape, generator=noise) * 10.0 ** CLIENTS.index(client)
+            for n, t in FLOATS.items()
+        }
         return [reply(client, moved, package.round)]
 
     digests = {
@@ -146,10 +169,10 @@ def fail(client: ClientId, package: Package) -> list[Reply | Failure]:
 
 
 def test_a_void_round_changes_nothing_and_three_running_end_the_run() -> None:
-    seen = []
-    with pytest.raises(TooFewClients, match="no usable reply in 3 rounds running. a: unplugged; b: unplugged"):
-        for done in rounds(Average(), FakeDriver(CLIENTS, fail), model(5.0), count=9):
-            seen.append(done.state.models["server"]["w"][0].item())
+    run = rounds(Average(), FakeDriver(CLIENTS, fail), model(5.0), count=9)
+    seen = [next(run).state.models["server"]["w"][0].item() for _ in range(2)]
+    with pytest.raises(TooFewClients, match=r"no usable reply in 3 rounds running\. a: unplugged; b: unpl"):
+        next(run)
     assert seen == [5.0, 5.0]
 
 
@@ -160,3 +183,7 @@ def test_void_rounds_that_do_not_follow_each_other_are_survived() -> None:
     done = list(rounds(Average(), FakeDriver(CLIENTS, every_third), model(0.0), count=8))
     assert [bool(one.replies) for one in done] == [False, False, True] * 2 + [False, False]
     assert done[-1].state.models["server"]["w"][0].item() == 2.0
+
+
+def test_at_least_one_client_takes_part_however_small_the_rate() -> None:
+    assert len(Schedule(1, 1e-10, 0.1).sample(CLIENTS, 0, 1)) == 1

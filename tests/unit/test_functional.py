@@ -210,3 +210,14 @@ def test_contrast_is_a_mean_over_images() -> None:
     features, server = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
     value = functional.model_contrast(features, server, -server, 0.5).item()
     assert value == pytest.approx((math.log(1 + math.exp(-4)) + math.log(1 + math.exp(4))) / 2, abs=1e-6)
+
+
+def test_diversity_has_a_finite_slope_where_a_class_has_no_mass_at_all() -> None:
+    logits = torch.tensor([[200.0, 0.0], [200.0, 0.0]], requires_grad=True)  # e^-200 underflows to 0
+    functional.negative_diversity(logits).backward()
+    assert logits.grad is not None
+    assert torch.isfinite(logits.grad).all()
+
+
+def test_equal_values_have_no_skewness_whatever_rounding_makes_of_their_deviation() -> None:
+    assert functional.pearson_skewness(torch.full((7,), 0.1, dtype=torch.float64)).item() == 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-from toys import NoiseViews, blobs, tiny_network
 
 from fedscal import weights
 from fedscal.errors import UsageError
 from fedscal.models.network import Network, predict
 from fedscal.models.registry import build_network
+from toys import NoiseViews, blobs, tiny_network
 
 
 @pytest.fixture
@@ -33,7 +33,9 @@ def test_there_is_no_batchnorm_behind_the_backbone(convnet: Network) -> None:
 
 def test_the_same_seed_gives_the_same_network_and_leaves_the_global_generator_alone() -> None:
     before = torch.get_rng_state()
-    digests = [weights.digest(build_network("convnet", (1, 8, 8), 3, seed).state_dict()) for seed in (1, 1, 2)]
+    digests = [
+        weights.digest(build_network("convnet", (1, 8, 8), 3, seed).state_dict()) for seed in (1, 1, 2)
+    ]
     assert digests[0] == digests[1] != digests[2]
     assert torch.equal(torch.get_rng_state(), before)
 

@@ -60,7 +60,7 @@ def test_values_are_converted(name: str, given_: Any, expected: Any) -> None:
     [
         ("rate", "0", "rate=0.0 is too small: more than 0"),
         ("rate", "1.01", "rate=1.01 is too large: at most 1"),
-        ("rate", "nan", "rate=nan is too small"),
+        ("rate", "nan", "rate=nan: needs a finite number"),
         ("rate", "a lot", "rate=a lot: needs a number"),
         ("rate", True, "rate=True: needs a number"),
         ("rate", [1], "needs a number"),
@@ -95,7 +95,10 @@ def test_a_number_is_accepted_exactly_if_it_lies_in_the_bounds(value: float) -> 
     assert accepted == (0 < value <= 1)
 
 
-@given(st.text() | st.integers() | st.floats() | st.none() | st.lists(st.integers()), st.sampled_from(sorted(OPTIONS)))
+@given(
+    st.text() | st.integers() | st.floats() | st.none() | st.lists(st.integers()),
+    st.sampled_from(sorted(OPTIONS)),
+)
 def test_whatever_is_given_ends_in_a_value_of_the_kind_or_a_usage_error(given_: Any, name: str) -> None:
     declared = OPTIONS[name]
     try:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import pytest
 import torch
-from toys import NoiseViews, blobs, tiny_network
 
 from fedscal import weights
 from fedscal.models.network import Network, predict
 from fedscal.models.pretrain import SourceTraining, pretrain
 from fedscal.rng import stream
 from fedscal.types import Weights
+from toys import NoiseViews, blobs, tiny_network
 
 IMAGES, LABELS = blobs(60)
 RECIPE = SourceTraining(epochs=8, batch_size=16, lr=0.05)
 
 
-def train(recipe: SourceTraining = RECIPE, seed: int = 0, network: Network | None = None) -> tuple[Weights, float]:
+def train(
+    recipe: SourceTraining = RECIPE, seed: int = 0, network: Network | None = None
+) -> tuple[Weights, float]:
     return pretrain(network or tiny_network(), IMAGES, LABELS, NoiseViews(), recipe, seed)
 
 

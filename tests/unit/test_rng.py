@@ -19,7 +19,13 @@ def test_the_seed_of_a_stream_never_changes() -> None:
 
 
 def test_every_part_of_the_name_makes_another_stream() -> None:
-    names = [(0, "weak", "a", 1), (1, "weak", "a", 1), (0, "strong", "a", 1), (0, "weak", "b", 1), (0, "weak", "a", 2)]
+    names = [
+        (0, "weak", "a", 1),
+        (1, "weak", "a", 1),
+        (0, "strong", "a", 1),
+        (0, "weak", "b", 1),
+        (0, "weak", "a", 2),
+    ]
     ambiguous = [(0, "weak", "a1"), (0, "weaka", "1"), (0, "weak", "a", 11), (0, "weak", "a1", 1)]
     assert len({stream_seed(*name) for name in [*names, *ambiguous]}) == len(names) + len(ambiguous)
     assert all(0 <= stream_seed(*name) < 2**63 for name in names)
@@ -49,7 +55,8 @@ def test_layers_draw_from_their_own_stream_and_leave_the_global_one_alone() -> N
 
 def test_the_number_of_threads_is_restored_even_after_an_error() -> None:
     before = torch.get_num_threads()
-    with pytest.raises(ZeroDivisionError), compute_threads(before + 1):
+    with compute_threads(before + 1):
         assert torch.get_num_threads() == before + 1
+    with pytest.raises(ZeroDivisionError), compute_threads(before + 1):
         _ = 1 / 0
     assert torch.get_num_threads() == before

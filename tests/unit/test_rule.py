@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from toys import model, reply
 
 from fedscal import weights
 from fedscal.server.rule import Average, Frozen, Isolated
+from toys import model, reply
 
 SOURCE = model(0.0)
 
@@ -21,7 +21,9 @@ def test_average_counts_every_client_alike() -> None:
 def test_average_by_size_counts_every_image_alike() -> None:
     # (1 * 1 + 3 * 5) / 4 = 4.
     rule = Average(aggregation="size")
-    state = rule.merge(rule.init(SOURCE), [reply("a", model(1.0), examples=1), reply("b", model(5.0), examples=3)])
+    state = rule.merge(
+        rule.init(SOURCE), [reply("a", model(1.0), examples=1), reply("b", model(5.0), examples=3)]
+    )
     assert state.models["server"]["w"].tolist() == [4.0, -4.0]
 
 

@@ -9,19 +9,25 @@ from typing import Any
 
 import pytest
 import torch
-from toys import model, reply
 
 from fedscal.server.screen import fault, screen
 from fedscal.types import Failure, Reply
+from toys import model, reply
 
 MODEL = model(0.0)
 GOOD = reply("a", model(1.0), round_=4)
 
 FAULTS: dict[str, tuple[Callable[[Reply], Reply], str]] = {
-    "NaN": (lambda r: with_tensor(r, "w", torch.tensor([1.0, float("nan")])), "tensor 'w' holds NaN or infinity"),
+    "NaN": (
+        lambda r: with_tensor(r, "w", torch.tensor([1.0, float("nan")])),
+        "tensor 'w' holds NaN or infinity",
+    ),
     "infinity": (lambda r: with_tensor(r, "w", torch.tensor([1.0, -torch.inf])), "holds NaN or infinity"),
     "shape": (lambda r: with_tensor(r, "w", torch.ones(3)), "tensor 'w' is torch.float32 (3,)"),
-    "dtype": (lambda r: with_tensor(r, "w", torch.ones(2, dtype=torch.float64)), "tensor 'w' is torch.float64"),
+    "dtype": (
+        lambda r: with_tensor(r, "w", torch.ones(2, dtype=torch.float64)),
+        "tensor 'w' is torch.float64",
+    ),
     "extra key": (lambda r: with_tensor(r, "virus", torch.ones(1)), "'virus' is missing or unknown"),
     "missing key": (lambda r: replace(r, weights={"w": r.weights["w"]}), "is missing or unknown"),
     "old round": (lambda r: replace(r, round=3), "answers round 3, not 4"),
@@ -83,3 +89,9 @@ def test_replies_and_failures_are_sorted_by_client_whatever_the_order() -> None:
     answers = [replace(GOOD, client="b"), GOOD, Failure("d", "x"), Failure("c", "y")]
     found = {repr(ask(*order, asked="abcd")) for order in permutations(answers)}
     assert found == {repr((["a", "b"], {"c": "y", "d": "x"}))}
+
+
+def test_a_good_answer_after_a_bad_one_is_too_late() -> None:
+    used, failed = ask(Failure("a", "unplugged"), GOOD, asked="a")
+    assert used == []
+    assert failed == {"a": "was not asked, or answered twice"}

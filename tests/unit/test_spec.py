@@ -34,7 +34,9 @@ def test_what_cannot_be_used_is_refused_in_one_sentence(keys: dict[str, Any], me
     assert message in str(error.value)
 
 
-def test_a_benchmarks_defaults_stand_over_the_built_in_and_under_what_is_given(toy_benchmark: Benchmark) -> None:
+def test_a_benchmarks_defaults_stand_over_the_built_in_and_under_what_is_given(
+    toy_benchmark: Benchmark,
+) -> None:
     assert toy_benchmark.defaults["rounds"] == 2
     built_in, of_benchmark = RunSpec(), RunSpec.make(benchmark="toy")
     assert (built_in.rounds, of_benchmark.rounds) == (12, 2)
@@ -49,7 +51,9 @@ def test_text_and_typed_values_make_the_same_spec() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_written_spec_is_read_back_to_the_same_digest(method: str, tmp_path: Path) -> None:
-    spec = RunSpec.make(method=method, lr=0.017, mu=0.25, lambda_local=3, adaptive=False, select="snd", seed=5)
+    spec = RunSpec.make(
+        method=method, lr=0.017, mu=0.25, lambda_local=3, adaptive=False, select="snd", seed=5
+    )
     path = tmp_path / "spec.toml"
     path.write_text(spec.to_toml())
     back = RunSpec.make(**read_recipe(path))
@@ -60,14 +64,23 @@ def test_a_written_spec_is_read_back_to_the_same_digest(method: str, tmp_path: P
 
 @pytest.mark.parametrize(
     "change",
-    [{"seed": 1}, {"lr": 0.02}, {"method": "fedloa"}, {"lambda_local": 2}, {"threads": 2}, {"select": "last"}],
+    [
+        {"seed": 1},
+        {"lr": 0.02},
+        {"method": "fedloa"},
+        {"lambda_local": 2},
+        {"threads": 2},
+        {"select": "last"},
+    ],
     ids=lambda change: next(iter(change)),
 )
 def test_the_digest_moves_with_what_decides_the_result(change: dict[str, Any]) -> None:
     assert RunSpec.make(**change).digest() != RunSpec.make().digest()
 
 
-@pytest.mark.parametrize("change", [{"workers": 3}, {"mu": 0.7}, {"lambda_local": 1.0}], ids=lambda c: next(iter(c)))
+@pytest.mark.parametrize(
+    "change", [{"workers": 3}, {"mu": 0.7}, {"lambda_local": 1.0}], ids=lambda c: next(iter(c))
+)
 def test_the_digest_does_not_move_with_what_cannot(change: dict[str, Any]) -> None:
     # Workers only share out the work, FedSCAl has no mu, and 1.0 is lambda_local's default.
     assert RunSpec.make(method="fedscal", **change).digest() == RunSpec.make(method="fedscal").digest()
@@ -135,3 +148,18 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_recipe(
     spec = RunSpec.make(**gather([str(recipe), "lr=0.5"]))
     assert (spec.rounds, spec.seed, spec.lr, spec.method) == (3, 4, 0.5, "fedloa")
     assert spec.local_epochs == 5, "what nobody gave is the default"
+
+
+@pytest.mark.parametrize(
+    ("given_", "message"),
+    [
+        ({"mu": "inf"}, "needs a finite number"),
+        ({"model": "convnett"}, "did you mean 'convnet'"),
+        ({"threads": 10**30}, "too large"),
+        ({"workers": 10**30}, "too large"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_values_that_would_fail_later_are_refused_at_once(given_: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        RunSpec.make(**given_)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
-from toys import prediction
 
 from fedscal.objective.step import Models, Step
 from fedscal.types import Prediction
+from toys import prediction
 
 
 class Counted:
@@ -70,7 +70,9 @@ def test_cached_server_predictions_are_those_of_the_batch() -> None:
 
 def test_server_and_previous_models_carry_no_gradient() -> None:
     layer = torch.nn.Linear(3, 2)
-    models = Models(prediction, lambda x: Prediction(x, layer(x)), lambda x: Prediction(x, layer(x)), None, [], False)
+    models = Models(
+        prediction, lambda x: Prediction(x, layer(x)), lambda x: Prediction(x, layer(x)), None, [], False
+    )
     step = Step(torch.arange(2), lambda: torch.ones(2, 3), lambda: torch.ones(2, 3), models)
     assert step.previous is not None
     assert not step.server.logits.requires_grad
@@ -78,7 +80,12 @@ def test_server_and_previous_models_carry_no_gradient() -> None:
 
 
 def test_the_previous_model_may_be_missing_but_the_servers_may_not() -> None:
-    step = Step(torch.arange(1), lambda: torch.ones(1, 2), lambda: torch.ones(1, 2), Models(prediction, None, None, None, [], False))
+    step = Step(
+        torch.arange(1),
+        lambda: torch.ones(1, 2),
+        lambda: torch.ones(1, 2),
+        Models(prediction, None, None, None, [], False),
+    )
     assert step.previous is None
     with pytest.raises(AssertionError, match=r"Need\.SERVER$"):
         _ = step.server

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from toys import fixed_step, prediction, sure
 
 from fedscal.objective.alignment import Alignment
 from fedscal.objective.contrastive import Contrastive
@@ -16,6 +15,7 @@ from fedscal.objective.proximal import Proximal
 from fedscal.objective.shot import Shot
 from fedscal.objective.step import Models, Step
 from fedscal.objective.term import Need, Objective
+from toys import fixed_step, prediction, sure
 
 STATE = {
     "tau": torch.tensor(0.8),

@@ -10,10 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from toys import model, tiny_network
 
 from fedscal import weights
 from fedscal.errors import ModelRefused
+from toys import model, tiny_network
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.int64, torch.uint8)
 
@@ -68,7 +68,10 @@ def test_the_mean_of_one_model_is_that_model_in_fresh_tensors() -> None:
 
 def test_distance_is_euclidean_over_parameters_alone() -> None:
     # The weights differ by (3, -3) and "v" by 4, sqrt(9 + 9 + 16); statistics and counters do not count.
-    a, b = model(1.0, counter=1) | {"v": torch.tensor([0.0])}, model(4.0, counter=9) | {"v": torch.tensor([4.0])}
+    a, b = (
+        model(1.0, counter=1) | {"v": torch.tensor([0.0])},
+        model(4.0, counter=9) | {"v": torch.tensor([4.0])},
+    )
     assert weights.distance(a, b) == pytest.approx(34**0.5)
     assert weights.distance(a, a) == 0
 
@@ -175,3 +178,10 @@ def test_damaged_bytes_are_read_or_refused_but_never_crash(data: st.DataObject) 
         weights.from_bytes(bytes(whole), "here")
     except ModelRefused as error:
         assert "here" in str(error)  # noqa: PT017
+
+
+def test_tensors_that_share_memory_are_written_apart() -> None:
+    whole = torch.arange(4.0)
+    found = weights.from_bytes(weights.to_bytes({"whole": whole, "same": whole, "rest": whole[1:]}), "here")
+    assert found["whole"].tolist() == found["same"].tolist() == [0, 1, 2, 3]
+    assert found["rest"].tolist() == [1, 2, 3]

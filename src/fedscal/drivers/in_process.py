@@ -25,6 +25,7 @@ from fedscal.drivers.wire import (
     split_memory,
     write_message,
 )
+from fedscal.errors import ModelRefused, OutOfSpace
 from fedscal.types import ClientId, Failure, Memory, Metrics, Package, Reply, Weights
 
 _log = logging.getLogger(__name__)
@@ -56,8 +57,8 @@ class Memories(Protocol):
         ...
 
 
-class WorkerFailed(RuntimeError):
-    """A worker process ended, or said that a client's work failed."""
+class WorkerFailed(OutOfSpace):
+    """A worker process ended, most likely for want of memory, or said that a client's work failed."""
 
 
 class WorkerProcess:
@@ -154,14 +155,14 @@ class InProcess:
             part = math.ceil(len(clients) / len(self._executors))
             tasks |= {tuple(clients[i : i + part]): weights for i in range(0, len(clients), part)}
         results: dict[ClientId, Metrics] = {}
-        for _, metrics in self._each(tasks, lambda executor, c, weights: executor.evaluate(c, weights)):
+        for _, metrics in self._each(tasks, _evaluate):
             results |= metrics
         return {client: results[client] for client in sorted(results)}
 
     def _train(self, executor: Executor, client: ClientId, package: Package) -> Reply | Failure:
         try:
             reply, memory = executor.train(client, package, self._memories.get(client))
-        except (ArithmeticError, RuntimeError, ValueError, MemoryError) as error:
+        except (ArithmeticError, RuntimeError, ValueError, MemoryError, WorkerFailed, ModelRefused) as error:
             # One client's trouble is that client's alone; the round goes on without it.
             _log.warning("client %s failed in round %d", client, package.round, exc_info=True)
             return Failure(client, str(error) or type(error).__name__)
@@ -191,6 +192,17 @@ class InProcess:
                 pool.shutdown(wait=False, cancel_futures=True)
                 self.__exit__(None, None, None)  # a worker in the middle of a training would hold us up
                 raise
+
+
+def _evaluate(
+    executor: Executor, clients: Sequence[ClientId], weights: Weights
+) -> Mapping[ClientId, Metrics]:
+    """Let clients judge a model; a worker process that died is started again, once."""
+    try:
+        return executor.evaluate(clients, weights)
+    except WorkerFailed:
+        _log.warning("evaluation failed and is repeated", exc_info=True)
+        return executor.evaluate(clients, weights)
 
 
 def _sharing(models: Mapping[ClientId, Weights]) -> list[tuple[Weights, list[ClientId]]]:

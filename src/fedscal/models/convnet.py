@@ -18,6 +18,7 @@ class ConvNet(nn.Module):
     """Four 3x3 convolutions with BatchNorm; 2 x 2 places of 72 channels make 288 features."""
 
     width = 288
+    least_side = 8
 
     def __init__(self, channels: int) -> None:
         super().__init__()

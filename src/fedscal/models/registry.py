@@ -14,6 +14,10 @@ Shape = tuple[int, int, int]
 
 
 def _convnet(shape: Shape, classes: int) -> Network:
+    if min(shape[1:]) < ConvNet.least_side:
+        raise UsageError(
+            f"model=convnet needs images of {ConvNet.least_side} pixels or more, not {shape[1:]}"
+        )
     # Trained from scratch by us: the whole network adapts at the full rate.
     return Network(ConvNet(shape[0]), ConvNet.width, classes, backbone_rate=1.0)
 

@@ -16,7 +16,8 @@ def prediction_entropy(logits: Tensor) -> Tensor:
 def negative_diversity(logits: Tensor) -> Tensor:
     r"""L_div = sum_j m_j log m_j, with m the mean prediction; it is smallest for balanced classes."""
     mean = torch.softmax(logits, dim=1).mean(dim=0)
-    return torch.xlogy(mean, mean).sum()
+    # m log m is 0 at m = 0, but its slope there is not finite: a class may underflow in a whole batch.
+    return torch.xlogy(mean, mean.clamp_min(torch.finfo(mean.dtype).tiny)).sum()
 
 
 def soft_prototypes(features: Tensor, probabilities: Tensor) -> Tensor:
@@ -51,7 +52,8 @@ def pearson_skewness(values: Tensor) -> Tensor:
     std = values.std(correction=0)
     # quantile(0.5) is the middle, or the mean of the two middle values; torch.median takes the lower.
     gap = values.mean() - values.quantile(0.5)
-    return torch.where(std > 0, 3 * gap / std, torch.zeros_like(std))
+    spread = values.amax() > values.amin()  # of equal values, std is 0 but for rounding
+    return torch.where(spread, 3 * gap / std, torch.zeros_like(std))
 
 
 def adaptive_threshold(tau_init: float, gamma: Tensor, low: float, high: float) -> Tensor:

@@ -30,14 +30,16 @@ def screen(
     """Part usable replies, sorted by client, from failures; strangers and second answers fail too."""
     replies: dict[ClientId, Reply] = {}
     failures: list[Failure] = []
+    heard: set[ClientId] = set()
     for answer in answers:
         reason = answer.reason if isinstance(answer, Failure) else fault(answer, round_, model)
-        if answer.client not in asked or answer.client in replies:
+        if answer.client not in asked or answer.client in heard:
             reason = "was not asked, or answered twice"
+        heard.add(answer.client)
         if reason is not None:
             failures.append(Failure(answer.client, reason))
         elif isinstance(answer, Reply):
             replies[answer.client] = answer
-    silent = asked - replies.keys() - {failure.client for failure in failures}
+    silent = asked - heard
     failures += [Failure(client, "did not answer") for client in silent]
     return [replies[client] for client in sorted(replies)], sorted(failures, key=lambda f: f.client)

@@ -1,0 +1,276 @@
+"""What every row of METHODS with every row of ADAPTATIONS must keep; a new row is covered by being there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedscal import weights
+from fedscal.client import Training, local_update
+from fedscal.methods import ADAPTATIONS, METHODS, build_objective, hyperparameters
+from fedscal.models.network import Network, predict
+from fedscal.objective.step import Forward, Models, Step
+from fedscal.objective.term import Need, Objective, Term
+from fedscal.options import options_of
+from fedscal.rng import Streams
+from fedscal.types import Memory, Package, Prediction, Reply
+from toys import CLASSES, NoiseViews, client_data, tiny_network
+
+COUNT = 8
+DATA = client_data(COUNT)
+TRAINING = Training(epochs=2, batch_size=4)
+PAIRS = [
+    pytest.param(method, adaptation, id=f"{method}-{adaptation}")
+    for method in METHODS
+    for adaptation in ADAPTATIONS
+]
+REGULARIZERS = sorted(
+    {part for row in METHODS.values() for part in row.regularizers}, key=lambda part: part.__name__
+)
+
+
+def variants(part: type[Term]) -> Iterator[Any]:
+    """Yield a pytest parameter for the term with its defaults, and for each choice and switch it offers."""
+    yield pytest.param(part(), id=part.__name__)
+    for name, declared in options_of(part).items():
+        values = declared.choices or ((True, False) if declared.kind is bool else ())
+        for value in values:
+            if value != declared.default:
+                yield pytest.param(part(**{name: value}), id=f"{part.__name__}-{name}={value}")
+
+
+TERMS = [case for part in [*ADAPTATIONS.values(), *REGULARIZERS] for case in variants(part)]
+
+
+class Recorded:
+    """A model that counts its calls."""
+
+    def __init__(self, forward: Forward) -> None:
+        self.calls = 0
+        self._forward = forward
+
+    def __call__(self, images: Tensor) -> Prediction:
+        self.calls += 1
+        return self._forward(images)
+
+
+class Bench:
+    """One step of a tiny client, with every optional model there, counted."""
+
+    def __init__(self) -> None:
+        self.network = tiny_network()
+        self.network.freeze_head()
+        self.current = Recorded(self.network)
+        self.server = Recorded(tiny_network(seed=1).eval())
+        self.previous = Recorded(tiny_network(seed=2).eval())
+        self.strong_draws = 0
+        self.sweep = predict(self.network, DATA.images, DATA.views.evaluate)
+        self.once = predict(tiny_network(seed=1), DATA.images, DATA.views.evaluate)
+        self.received = [(p, p.detach() + 0.01) for p in self.network.parameters() if p.requires_grad]
+        self.network.train()
+
+    def step(self, **changed: Any) -> Step:
+        given: dict[str, Any] = {
+            "current": self.current,
+            "server": self.server,
+            "previous": self.previous,
+            "server_once": self.once,
+            "pairs": self.received,
+            "joint": False,
+        }
+        indices = torch.tensor([5, 0, 2, 7])
+        images = DATA.images[indices]
+        return Step(
+            indices,
+            lambda: NoiseViews().weak(images, generator()),
+            lambda: self._strong(images),
+            Models(**given | changed),
+        )
+
+    def _strong(self, images: Tensor) -> Tensor:
+        self.strong_draws += 1
+        return NoiseViews().strong(images, generator())
+
+
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def assert_state_is_of_tensors(state: dict[str, Tensor]) -> None:
+    assert all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in state.items())
+    assert not any(tensor.requires_grad for tensor in state.values()), "a state must not keep a graph alive"
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_a_term_gives_a_finite_loss_finite_gradients_and_a_state_of_tensors(term: Term) -> None:
+    bench = Bench()
+    state = term.prepare(bench.sweep, None)
+    assert_state_is_of_tensors(state)
+    before = weights.digest(state)
+    value, after = term.loss(bench.step(), state)
+    assert value.shape == ()
+    assert torch.isfinite(value)
+    assert weights.digest(state) == before, "loss returns a new state and leaves the old one"
+    assert_state_is_of_tensors(after)
+    assert_state_is_of_tensors(term.prepare(bench.sweep, after))
+    if value.requires_grad:
+        value.backward()
+    gradients = [p.grad for p in bench.network.parameters() if p.grad is not None]
+    assert all(torch.isfinite(gradient).all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_a_term_makes_exactly_the_passes_that_it_declares(term: Term) -> None:
+    bench = Bench()
+    term.loss(bench.step(), term.prepare(bench.sweep, None))
+    made = {
+        Need.STRONG: bench.strong_draws,
+        Need.SERVER: bench.server.calls,
+        Need.PREVIOUS: bench.previous.calls,
+    }
+    assert {need for need, count in made.items() if count} == term.needs & made.keys()
+
+
+@pytest.mark.parametrize("term", TERMS)
+@pytest.mark.parametrize(("need", "field"), [(Need.SERVER, "server"), (Need.SERVER_ONCE, "server_once")])
+def test_a_missing_model_is_missed_only_by_a_term_that_declares_it(
+    term: Term, need: Need, field: str
+) -> None:
+    bench = Bench()
+    step, state = bench.step(**{field: None}), term.prepare(bench.sweep, None)
+    if need in term.needs:
+        with pytest.raises(AssertionError, match=f"{need}$".replace(".", r"\.")):
+            term.loss(step, state)
+    else:
+        assert torch.isfinite(term.loss(step, state)[0])
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_every_term_can_do_without_a_previous_model(term: Term) -> None:
+    bench = Bench()
+    value, _ = term.loss(bench.step(previous=None), term.prepare(bench.sweep, None))
+    assert torch.isfinite(value)
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_a_term_survives_predictions_that_are_all_certain_of_one_class(term: Term) -> None:
+    bench = Bench()
+    scale = torch.tensor(60.0, requires_grad=True)
+
+    def certain(images: Tensor) -> Prediction:
+        logits = scale * torch.eye(CLASSES)[1].expand(len(images), CLASSES)
+        return Prediction(scale * torch.ones(len(images), 5), logits)
+
+    with torch.no_grad():
+        state = term.prepare(certain(DATA.images), None)
+    value, _ = term.loss(bench.step(current=certain), state)
+    assert torch.isfinite(value)
+    if value.requires_grad:
+        (gradient,) = torch.autograd.grad(value, scale, allow_unused=True)
+        assert gradient is None or torch.isfinite(gradient)
+
+
+def update(objective: Objective, memory: Memory, network: Network | None = None) -> tuple[Reply, Memory]:
+    package = Package(1, 0.05, {"server": weights.snapshot(tiny_network().state_dict())})
+    return local_update(
+        package, memory, DATA, objective, TRAINING, Streams(0, "a", 1), network or tiny_network()
+    )
+
+
+def remembered(objective: Objective) -> Memory:
+    """Return what the client would remember of an earlier round that ended elsewhere."""
+    return {group: weights.snapshot(tiny_network(seed=9).state_dict()) for group in update(objective, {})[1]}
+
+
+@pytest.mark.parametrize(("method", "adaptation"), PAIRS)
+def test_an_update_is_finite_moves_the_model_and_repeats_bit_for_bit(method: str, adaptation: str) -> None:
+    objective = build_objective(method, adaptation, {})
+    memory = remembered(objective)
+    network = tiny_network()
+    (first, kept), (second, kept_again) = update(objective, memory), update(objective, memory, network)
+    third, _ = update(objective, memory, network)
+    assert weights.first_not_finite(first.weights) is None
+    assert weights.distance(first.weights, tiny_network().state_dict()) > 0
+    assert weights.digest(first.weights) == weights.digest(second.weights) == weights.digest(third.weights)
+    assert weights.digest(weights.flatten(kept)) == weights.digest(weights.flatten(kept_again))
+    assert all(torch.isfinite(torch.tensor(value)) for epoch in first.epochs for value in epoch.values())
+    assert {"loss", "entropy"} <= set(first.epochs[0])
+
+
+@pytest.mark.parametrize(("method", "adaptation"), PAIRS)
+def test_an_update_leaves_package_memory_and_images_untouched(method: str, adaptation: str) -> None:
+    objective = build_objective(method, adaptation, {})
+    memory, images = remembered(objective), DATA.images.clone()
+    package = Package(1, 0.05, {"server": weights.snapshot(tiny_network().state_dict())})
+    before = weights.digest(package.models["server"]), weights.digest(weights.flatten(memory))
+    local_update(package, memory, DATA, objective, TRAINING, Streams(0, "a", 1), tiny_network(seed=5))
+    assert (weights.digest(package.models["server"]), weights.digest(weights.flatten(memory))) == before
+    assert torch.equal(DATA.images, images)
+
+
+@pytest.mark.parametrize(("method", "adaptation"), PAIRS)
+def test_memory_is_made_of_tensors_that_can_be_written(method: str, adaptation: str) -> None:
+    _, kept = update(build_objective(method, adaptation, {}), {})
+    flat = weights.flatten(kept)
+    assert weights.digest(weights.from_bytes(weights.to_bytes(flat), "memory")) == weights.digest(flat)
+
+
+def weight_options(part: type) -> list[str]:
+    return [name for name, declared in options_of(part).items() if declared.text.startswith("weight of")]
+
+
+@pytest.mark.parametrize("adaptation", ADAPTATIONS)
+@pytest.mark.parametrize("method", [name for name, row in METHODS.items() if row.regularizers])
+def test_a_regularizer_whose_weights_are_zero_leaves_fedloas_bits(method: str, adaptation: str) -> None:
+    parts = METHODS[method].regularizers
+    assert all(weight_options(part) for part in parts), "declare weights as option(..., 'weight of ...')"
+    off = build_objective(method, adaptation, {name: 0.0 for part in parts for name in weight_options(part)})
+    plain = build_objective("fedloa", adaptation, {})
+    assert weights.digest(update(off, {})[0].weights) == weights.digest(update(plain, {})[0].weights)
+    assert off.needs == plain.needs
+
+
+@pytest.mark.parametrize("adaptation", ADAPTATIONS)
+@pytest.mark.parametrize("method", [name for name, row in METHODS.items() if row.regularizers])
+def test_a_regularizer_that_is_on_changes_the_update(method: str, adaptation: str) -> None:
+    on, plain = build_objective(method, adaptation, {}), build_objective("fedloa", adaptation, {})
+    memory = remembered(on)
+    found = weights.digest(update(on, memory)[0].weights)
+    assert found != weights.digest(update(plain, memory)[0].weights)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_says_what_it_is_and_where_it_comes_from(name: str) -> None:
+    row = METHODS[name]
+    assert name == name.lower()
+    assert all(text.strip() for text in (row.title, row.idea, row.reference))
+    assert any(character.isdigit() for character in row.reference), "a reference has a year"
+    assert row.rule.__doc__
+    assert all(part.__doc__ for part in row.regularizers)
+
+
+@pytest.mark.parametrize("part", [*ADAPTATIONS.values(), *REGULARIZERS], ids=lambda part: part.__name__)
+def test_every_part_is_a_term_with_a_name_of_its_own(part: Callable[[], Term]) -> None:
+    term = part()
+    assert isinstance(term, Term)
+    assert [other.name for other in (p() for p in [*ADAPTATIONS.values(), *REGULARIZERS])].count(
+        term.name
+    ) == 1
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        pytest.param(o, id=f"{part.__name__}.{o.name}")
+        for found in hyperparameters().values()
+        for part, o in found
+    ],
+)
+def test_every_hyperparameter_has_help_and_a_default_that_it_accepts(declared: Any) -> None:
+    assert declared.text.strip()
+    assert declared.parse(declared.default) == declared.default
+    assert declared.parse(str(declared.default)) == declared.default

@@ -1,0 +1,163 @@
+"""Checkpoints: whole or not there, two kept, damage found and named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fedscal import weights
+from fedscal.checkpoint import Checkpoints
+from fedscal.errors import ModelRefused
+from fedscal.server.rule import ServerState
+from toys import model
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Checkpoints:
+    return Checkpoints(tmp_path / "checkpoints")
+
+
+def state(value: float) -> ServerState:
+    return ServerState({"server": model(value, counter=3), "cluster": model(-value)})
+
+
+def play(store: Checkpoints, *rounds: int) -> None:
+    """Save rounds in each of which client a, and in even rounds client b, leaves a memory."""
+    for index in rounds:
+        for client in ("a", "b") if index % 2 == 0 else ("a",):
+            store.memories.put(client, index, {"previous": model(float(index))})
+        store.save(index, state(float(index)))
+
+
+def flip_a_bit(path: Path, at: int = -1) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def memory_files(store: Checkpoints) -> set[str]:
+    return {path.name for path in (store.folder / "memory").iterdir()}
+
+
+def test_what_is_saved_is_loaded_bit_for_bit(store: Checkpoints) -> None:
+    play(store, 1, 2)
+    fresh = Checkpoints(store.folder)
+    found = fresh.latest()
+    assert found is not None
+    assert found.round == 2
+    assert weights.digest(weights.flatten(found.state.models)) == weights.digest(
+        weights.flatten(state(2.0).models)
+    )
+    memory = fresh.memories.get("a")
+    assert weights.digest(memory["previous"]) == weights.digest(model(2.0))
+    assert fresh.memories.get("nobody") == {}
+
+
+def test_there_is_none_before_the_first(store: Checkpoints) -> None:
+    assert store.latest() is None
+
+
+def test_two_rounds_are_kept_by_number_not_by_name(store: Checkpoints) -> None:
+    for index in (9998, 9999, 10000):
+        store.save(index, state(1.0))
+    assert {path.name for path in store.folder.glob("round-*")} == {"round-9999", "round-10000"}
+    found = store.latest()
+    assert found is not None
+    assert found.round == 10000
+
+
+@pytest.mark.parametrize("name", ["state.safetensors", "manifest.json"])
+@pytest.mark.parametrize("at", [0, 60, -1])
+def test_a_flipped_bit_is_noticed_and_the_round_before_is_used(
+    store: Checkpoints, name: str, at: int
+) -> None:
+    play(store, 1, 2)
+    damaged = store.folder / "round-0002" / name
+    flip_a_bit(damaged, at)
+    with pytest.warns(UserWarning, match=r"round-0002/.* The checkpoint before it is used"):
+        found = Checkpoints(store.folder).latest()
+    assert found is not None
+    assert found.round == 1
+    assert found.state.models["server"]["w"].tolist() == [1.0, -1.0]
+
+
+@pytest.mark.parametrize("spoil", [flip_a_bit, Path.unlink], ids=["bit flip", "deleted"])
+def test_a_damaged_memory_damages_its_checkpoint(store: Checkpoints, spoil: object) -> None:
+    play(store, 2, 3)
+    spoil(store.folder / "memory" / "a-0003.safetensors")  # type: ignore[operator]
+    fresh = Checkpoints(store.folder)
+    with pytest.warns(UserWarning, match=r"a-0003\.safetensors"):
+        found = fresh.latest()
+    assert found is not None
+    assert found.round == 2
+    assert fresh.memories.get("a")["previous"]["w"][0].item() == 2.0
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"files": 3}', "not json", '{"files": {}, "memories": {}}'])
+def test_a_manifest_that_is_none_is_passed_over(store: Checkpoints, text: str) -> None:
+    play(store, 1, 2)
+    (store.folder / "round-0002" / "manifest.json").write_text(text)
+    with pytest.warns(UserWarning, match=r"round-0002"):
+        found = Checkpoints(store.folder).latest()
+    assert found is not None
+    assert found.round == 1
+
+
+def test_if_all_are_damaged_the_run_does_not_start_over_silently(store: Checkpoints) -> None:
+    play(store, 1, 2)
+    for folder in store.folder.glob("round-*"):
+        flip_a_bit(folder / "state.safetensors")
+    with pytest.warns(UserWarning, match="damaged"), pytest.raises(ModelRefused, match="no usable"):
+        Checkpoints(store.folder).latest()
+
+
+def test_memories_that_a_kept_checkpoint_names_stay_and_the_others_go(store: Checkpoints) -> None:
+    play(store, 1, 2, 3)
+    # Rounds 2 and 3 are kept. b's memory of round 2 is still its newest; a's of round 1 is named no more.
+    assert memory_files(store) == {"a-0002.safetensors", "a-0003.safetensors", "b-0002.safetensors"}
+    play(store, 5)
+    assert memory_files(store) == {"a-0003.safetensors", "a-0005.safetensors", "b-0002.safetensors"}
+    fresh = Checkpoints(store.folder)
+    fresh.latest()
+    assert fresh.memories.get("b")["previous"]["w"][0].item() == 2.0
+
+
+def test_a_crash_between_memory_and_checkpoint_leaves_the_last_round_whole(store: Checkpoints) -> None:
+    play(store, 1)
+    store.memories.put("a", 2, {"previous": model(2.0)})
+    fresh = Checkpoints(store.folder)
+    found = fresh.latest()
+    assert found is not None
+    assert found.round == 1
+    assert fresh.memories.get("a")["previous"]["w"][0].item() == 1.0
+
+
+def test_a_half_written_checkpoint_does_not_count(store: Checkpoints) -> None:
+    play(store, 1)
+    shutil.copytree(store.folder / "round-0001", store.folder / ".round-0002.new")
+    found = store.latest()
+    assert found is not None
+    assert found.round == 1
+    play(store, 2)
+    assert not (store.folder / ".round-0002.new").exists()
+
+
+def test_the_manifest_names_every_file_with_its_hash(store: Checkpoints) -> None:
+    play(store, 2)
+    manifest = json.loads((store.folder / "round-0002" / "manifest.json").read_text())
+    assert manifest["round"] == 2
+    assert set(manifest["files"]) == {"state.safetensors"}
+    assert {entry["file"] for entry in manifest["memories"].values()} == memory_files(store)
+
+
+def test_a_stray_folder_and_an_emptied_manifest_do_not_stop_the_next_round(store: Checkpoints) -> None:
+    play(store, 1, 2)
+    shutil.copytree(store.folder / "round-0002", store.folder / "round-0002.bak")
+    (store.folder / "round-0002" / "manifest.json").write_text("{}")
+    play(store, 3)
+    found = Checkpoints(store.folder).latest()
+    assert found is not None
+    assert found.round == 3

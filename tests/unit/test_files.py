@@ -1,0 +1,153 @@
+"""Files that are whole or not there, hashes, locks, and models on disk."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedscal import files, weights
+from fedscal.errors import DirectoryBusy, ModelRefused, OutOfSpace
+from fedscal.models.store import load_model, model_files, read_json
+from toys import model
+
+
+def fail_with(code: int) -> Any:
+    def broken(*_: Any, **__: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return broken
+
+
+def test_a_file_is_replaced_as_a_whole_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file"
+    files.write_bytes(path, b"old")
+    files.write_bytes(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert [entry.name for entry in path.parent.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_without_space_the_old_file_stays_and_the_path_is_named(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    files.write_bytes(path, b"old")
+    monkeypatch.setattr(os, "fsync", fail_with(code))
+    with pytest.raises(OutOfSpace, match=r"cannot write .*/file \(3 bytes needed\)"):
+        files.write_bytes(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_fault_that_is_not_about_space_is_not_called_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "replace", fail_with(errno.EIO))
+    with pytest.raises(OSError, match="Input/output error"):
+        files.write_bytes(tmp_path / "file", b"new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_appears_whole_in_place_of_the_older_one(tmp_path: Path) -> None:
+    path = tmp_path / "dir"
+    files.write_dir(path, {"a": b"1", "b": b"2"})
+    files.write_dir(path, {"c": b"3"})
+    assert {entry.name: entry.read_bytes() for entry in path.iterdir()} == {"c": b"3"}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["dir"]
+
+
+def test_a_directory_that_cannot_be_written_leaves_the_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "dir"
+    files.write_dir(path, {"a": b"1"})
+    monkeypatch.setattr(os, "fsync", fail_with(errno.ENOSPC))
+    with pytest.raises(OutOfSpace):
+        files.write_dir(path, {"a": b"2"})
+    assert (path / "a").read_bytes() == b"1"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["dir"]
+
+
+def test_a_file_in_the_way_of_a_directory_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "way").write_text("")
+    with pytest.raises(OutOfSpace, match="cannot write"):
+        files.make_dir(tmp_path / "way" / "below")
+
+
+def test_json_is_readable_text(tmp_path: Path) -> None:
+    files.write_json(tmp_path / "x.json", {"name": "Zürich"})
+    text = (tmp_path / "x.json").read_text()
+    assert "Zürich" in text
+    assert json.loads(text) == {"name": "Zürich"}
+
+
+def test_the_hash_is_sha256() -> None:
+    assert files.sha256(b"abc") == hashlib.sha256(b"abc").hexdigest()
+
+
+def test_a_directory_is_held_by_one_at_a_time(tmp_path: Path) -> None:
+    with files.only_process(tmp_path / "run"):  # noqa: SIM117
+        with (
+            pytest.raises(DirectoryBusy, match="in use by another run"),
+            files.only_process(tmp_path / "run"),
+        ):
+            pytest.fail("two hold the same directory")
+    with files.only_process(tmp_path / "run"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"FEDSCAL_CACHE": "/a"}, "/a"),
+        ({"XDG_CACHE_HOME": "/b"}, "/b/fedscal"),
+        ({"FEDSCAL_CACHE": "/a", "XDG_CACHE_HOME": "/b"}, "/a"),
+        ({"HOME": "/home/me"}, "/home/me/.cache/fedscal"),
+    ],
+)
+def test_where_the_cache_is(given: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FEDSCAL_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert files.cache_dir() == Path(expected)
+
+
+def save(folder: Path) -> None:
+    for name, data in model_files("model", model(1.0), {"classes": ["b", "a"]}).items():
+        files.write_bytes(folder / name, data)
+
+
+def test_a_model_keeps_its_card_and_its_bits(tmp_path: Path) -> None:
+    save(tmp_path)
+    found, card = load_model(tmp_path, "model")
+    assert weights.digest(found) == weights.digest(model(1.0)) == card["weights_sha256"]
+    assert card["classes"] == ["b", "a"], "the order of the classes is the model's"
+
+
+def test_a_model_that_is_not_what_its_card_says_is_refused(tmp_path: Path) -> None:
+    save(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(weights.to_bytes(model(2.0)))
+    with pytest.raises(ModelRefused, match=r"model\.safetensors is damaged"):
+        load_model(tmp_path, "model")
+
+
+def test_a_card_without_a_hash_vouches_for_nothing(tmp_path: Path) -> None:
+    save(tmp_path)
+    (tmp_path / "model.json").write_text("{}")
+    with pytest.raises(ModelRefused, match="is damaged"):
+        load_model(tmp_path, "model")
+
+
+@pytest.mark.parametrize("content", [None, "[1]", "{"], ids=["missing", "a list", "cut"])
+def test_json_that_is_no_object_is_refused(content: str | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "x.json").write_text(content)
+    with pytest.raises(ModelRefused, match=r"x\.json"):
+        read_json(tmp_path / "x.json")

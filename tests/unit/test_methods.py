@@ -1,0 +1,60 @@
+"""The table of methods: names, what they are built of, and hyper-parameters that reach their part."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedscal.errors import UsageError
+from fedscal.methods import METHODS, build_objective, build_rule, hyperparameters, parts_of
+from fedscal.objective.alignment import Alignment
+from fedscal.objective.contrastive import Contrastive
+from fedscal.objective.proximal import Proximal
+from fedscal.objective.shot import Shot
+from fedscal.server.rule import Average, Frozen, Isolated
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("source-only", (Shot, Frozen)),
+        ("loa", (Shot, Isolated)),
+        ("fedloa", (Shot, Average)),
+        ("fedprox", (Shot, Proximal, Average)),
+        ("fedmoon", (Shot, Contrastive, Average)),
+        ("fedscal", (Shot, Alignment, Average)),
+    ],
+)
+def test_what_the_papers_methods_are_made_of(name: str, parts: tuple[type, ...]) -> None:
+    assert parts_of(name, "shot") == parts
+    objective, rule = build_objective(name, "shot", {}), build_rule(name, {})
+    assert (*(type(term) for term in objective.terms), type(rule)) == parts
+
+
+def test_hyperparameters_reach_the_part_that_declares_them() -> None:
+    values = {"lambda_local": 3.0, "beta": 0.1, "aggregation": "size", "mu": 9.0}
+    assert build_objective("fedscal", "shot", values).terms == (Shot(beta=0.1), Alignment(lambda_local=3.0))
+    assert build_objective("fedprox", "shot", values).terms == (Shot(beta=0.1), Proximal(mu=9.0))
+    assert build_rule("fedscal", values) == Average(aggregation="size")
+
+
+def test_a_name_shared_by_two_parts_keeps_both_defaults() -> None:
+    assert {part: declared.default for part, declared in hyperparameters()["mu"]} == {
+        Proximal: 0.01,
+        Contrastive: 1.0,
+    }
+
+
+def test_unknown_names_lead_to_the_nearest() -> None:
+    with pytest.raises(UsageError, match="did you mean 'fedmoon'"):
+        build_rule("fedmon", {})
+    with pytest.raises(UsageError, match="did you mean 'shot'"):
+        build_objective("fedloa", "shott", {})
+
+
+def test_the_paper_s_defaults() -> None:
+    alignment = Alignment()
+    assert (alignment.tau_init, alignment.gamma_low, alignment.gamma_high) == (0.8, -0.1, 0.15)
+    assert (alignment.lambda_local, alignment.lambda_server, alignment.adaptive) == (1.0, 1.0, True)
+    assert (alignment.alignment_loss, alignment.server_labels) == ("kl", "cached")
+    assert (Shot().beta, Proximal().mu, Contrastive().mu, Contrastive().temperature) == (0.5, 0.01, 1.0, 0.5)
+    assert "fedscal" in METHODS

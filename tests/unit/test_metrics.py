@@ -1,0 +1,185 @@
+"""From scalars to lines, and from lines to a summary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedscal.federation import Round
+from fedscal.metrics import (
+    Line,
+    accuracy_summary,
+    by_domain,
+    collapsed,
+    doubtful_source,
+    left_out,
+    round_line,
+    selected_round,
+    source_line,
+    with_verdicts,
+)
+from fedscal.server.rule import ServerState
+from fedscal.types import Failure
+from toys import model, reply
+
+DOMAINS = {"sea-0": "sea", "sea-1": "sea", "sea-2": "sea", "land-0": "land"}
+
+
+def judged(
+    accuracy: float = 50.0, classes: float = 4.0, signal: float = 1.0, images: int = 99
+) -> dict[str, float]:
+    signals = {"entropy": signal, "infomax": signal, "snd": signal, "effective_classes": classes}
+    return {"accuracy": accuracy, "pseudo_label_accuracy": accuracy + 1, "images": images, **signals}
+
+
+def line(index: int, signal: float = 1.0, classes: float = 4.0, server: float = 50.0, **more: Any) -> Line:
+    return {
+        "round": index,
+        "clients": {"sea-0": {"domain": "sea", **judged(server, classes)}},
+        "signals": {"entropy": signal, "infomax": signal, "snd": signal},
+        "accuracy": {"server": {"sea": server, "average": server}},
+        "warnings": [],
+        **more,
+    }
+
+
+def test_domains_count_alike_however_many_clients_they_have() -> None:
+    # sea: (10 + 20 + 30) / 3 = 20, land: 80; average (20 + 80) / 2, not (10 + 20 + 30 + 80) / 4.
+    values = {"sea-0": 10.0, "sea-1": 20.0, "sea-2": 30.0, "land-0": 80.0}
+    assert by_domain(values, DOMAINS) == {"land": 80.0, "sea": 20.0, "average": 50.0}
+    assert by_domain({}, DOMAINS) == {}
+
+
+@pytest.mark.parametrize(
+    ("signal", "values", "expected"),
+    [
+        ("infomax", [1.0, 3.0, 2.0], 1),
+        ("snd", [1.0, 3.0, 2.0], 1),
+        ("entropy", [2.0, 3.0, 1.0], 2),
+        ("infomax", [3.0, 3.0, 2.0], 1),
+        ("entropy", [1.0, 2.0, 1.0], 2),
+        ("last", [9.0, 1.0, 1.0], 2),
+    ],
+    ids=[
+        "high infomax",
+        "high snd",
+        "low entropy",
+        "the later of equals",
+        "the later of equals, down",
+        "last",
+    ],
+)
+def test_the_selected_round_has_the_best_signal(signal: str, values: list[float], expected: int) -> None:
+    assert selected_round([line(index, value) for index, value in enumerate(values)], signal) == expected
+
+
+def test_a_collapsed_round_is_passed_over_however_good_its_signal() -> None:
+    lines = [line(0, 1.0), line(1, 2.0), line(2, 9.0, classes=1.9)]
+    assert collapsed(lines[2], lines[0]) == ["sea-0"]
+    assert selected_round(lines, "infomax") == 1
+    assert selected_round([line(0, 1.0), line(1, 9.0, classes=1.0)], "infomax") == 0
+
+
+def test_a_collapse_is_warned_of_once_by_name() -> None:
+    healthy = with_verdicts(line(1, 2.0), [line(0)], "infomax")
+    fallen = with_verdicts(line(2, 9.0, classes=1.0), [line(0), healthy], "infomax")
+    assert (healthy["warnings"], healthy["selected_round"]) == ([], 1)
+    assert fallen["warnings"] == ["round 2: predictions collapse to few classes for sea-0"]
+    assert fallen["selected_round"] == 1
+    assert with_verdicts(line(0), [], "infomax")["selected_round"] == 0
+
+
+def test_a_source_model_that_predicts_one_class_is_doubted() -> None:
+    poor = {f"sea-{n}": judged(classes=1.2) for n in range(5)}
+    (warning,) = doubtful_source(poor | {"land-0": judged()})
+    assert "for sea-0, sea-1, sea-2 and 2 more" in warning
+    assert doubtful_source({"land-0": judged(classes=1.6)}) == []
+
+
+def test_few_images_prove_neither_a_collapse_nor_a_bad_source() -> None:
+    first, later = line(0), line(1, 9.0, classes=1.0)
+    for images, clients in [(19, []), (20, ["sea-0"])]:
+        later["clients"]["sea-0"]["images"] = images
+        assert collapsed(later, first) == clients
+        assert bool(doubtful_source(later["clients"])) == bool(clients)
+
+
+def test_clients_that_are_left_out_are_named() -> None:
+    assert left_out([]) == []
+    assert left_out(["b", "a"]) == ["without an image and left out: a, b"]
+
+
+def test_the_source_line_holds_the_accuracy_of_the_source_model() -> None:
+    clients = {
+        "sea-0": judged(10),
+        "sea-1": judged(20),
+        "sea-2": judged(30),
+        "land-0": judged(80, signal=5.0),
+    }
+    found = source_line(clients, DOMAINS, seconds=2.5)
+    assert found["accuracy"] == {"server": {"land": 80.0, "sea": 20.0, "average": 50.0}}
+    assert found["pseudo_label_accuracy"]["average"] == 51
+    assert found["signals"]["infomax"] == (1 + 1 + 1 + 5) / 4
+    assert (found["round"], found["participants"], found["seconds"]) == (
+        0,
+        [],
+        {"adapt": 0.0, "evaluate": 2.5},
+    )
+
+
+def test_a_round_line_tells_who_took_part_and_who_failed() -> None:
+    answer = reply("sea-0", model(1.0), examples=7)
+    done = Round(
+        index=3,
+        lr=0.1,
+        state=ServerState({}),
+        participants=["sea-0", "sea-1"],
+        replies=[answer],
+        failures=[Failure("sea-1", "out of memory")],
+        drift={"sea-0": 1.5},
+        bytes_down={"sea-0": 100, "sea-1": 100},
+        seconds=9.0,
+    )
+    found = round_line(done, {client: judged() for client in DOMAINS}, {"sea-0": judged(77)}, DOMAINS, 1.0)
+    assert found["accuracy"]["clients"] == {"sea": 77.0, "average": 77.0}
+    assert found["accuracy"]["server"]["average"] == 50.0
+    assert found["failures"] == {"sea-1": "out of memory"}
+    assert found["bytes"] == {"down": 200, "up": 2 * 4 + 4 + 8}
+    row = found["clients"]["sea-0"]
+    assert (row["drift"], row["images"], row["local_accuracy"]) == (1.5, 99, 77)
+    assert "drift" not in found["clients"]["sea-1"]
+
+
+def test_lines_without_labels_hold_no_accuracy() -> None:
+    signals = {name: value for name, value in judged().items() if "accuracy" not in name}
+    found = source_line({"sea-0": signals}, DOMAINS, 0.0)
+    assert "accuracy" not in found
+    summary = accuracy_summary([with_verdicts(found, [], "infomax")])
+    assert summary == {"accuracy": {}, "selected_round": 0}
+
+
+def test_the_summary_shows_last_selected_and_best_side_by_side() -> None:
+    lines = [
+        line(0, server=60.0),
+        line(1, server=90.0),
+        line(2, server=70.0),
+        line(3, server=59.0, selected_round=2),
+    ]
+    lines[1]["clients"]["sea-0"]["local_accuracy"] = 33.0
+    lines[2]["clients"]["sea-0"]["local_accuracy"] = 44.0
+    found = accuracy_summary(lines)
+    assert {name: value["average"] for name, value in found["accuracy"].items()} == {
+        "source_only": 60.0,
+        "last": 59.0,
+        "selected": 70.0,
+        "best": 90.0,
+    }
+    assert (found["selected_round"], found["best_round"], found["worse_domains"]) == (2, 1, ["sea"])
+    assert found["client_models"]["last"]["average"] == 44.0, "the model of a client's last participation"
+
+
+@pytest.mark.parametrize(("last", "worse"), [(59.96, []), (59.94, ["sea"]), (60.0, []), (80.0, [])])
+def test_a_domain_is_worse_only_if_the_loss_shows_at_one_decimal(last: float, worse: list[str]) -> None:
+    lines = [line(0, server=60.0), line(1, server=last, selected_round=1)]
+    assert accuracy_summary(lines)["worse_domains"] == worse
