@@ -115,15 +115,20 @@ def _prepare_data(spec: RunSpec, listener: Listener) -> None:
 
 def _execute(spec: RunSpec, directory: RunDirectory, listener: Listener) -> None:
     layout = build_layout(spec)
-    listener.stage(f"source model: {spec.source}", spec.pretrain_epochs)
-    source = source_model(spec, listener.advance)
-    with warnings.catch_warnings(record=True) as heard, compute_threads(spec.threads):
+    found = _latest(directory, listener)
+    with compute_threads(spec.threads), _driver(spec, layout, directory, listener) as driver:
+        listener.stage(f"source model: {spec.source}", spec.pretrain_epochs)
+        source = source_model(spec, listener.advance)
+        _Run(spec, directory, layout, source, driver, listener).go(found)
+
+
+def _latest(directory: RunDirectory, listener: Listener) -> Checkpoint | None:
+    with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UserWarning)
         found = directory.checkpoints.latest()
     for warning in heard:
         listener.warn(str(warning.message))
-    with compute_threads(spec.threads), _driver(spec, layout, directory, listener) as driver:
-        _Run(spec, directory, layout, source, driver, listener).go(found)
+    return found
 
 
 def _driver(spec: RunSpec, layout: Layout, directory: RunDirectory, listener: Listener) -> InProcess:

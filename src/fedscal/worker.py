@@ -6,6 +6,7 @@ caller's script, and it ends by itself when its parent does.
 
 from __future__ import annotations
 
+import importlib
 import os
 import queue
 import signal
@@ -61,6 +62,8 @@ def main() -> None:
         return
     spec = RunSpec.make(**first.header["spec"])
     inbox = _requests(sys.stdin.buffer)
+    # torch imports this at the first optimiser step: seconds that pass unseen while the source model trains.
+    importlib.import_module("torch._dynamo")
     with compute_threads(spec.threads):
         site = build_site(spec)
         while True:

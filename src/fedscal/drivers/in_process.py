@@ -62,11 +62,11 @@ class WorkerFailed(OutOfSpace):
 
 
 class WorkerProcess:
-    """A process that does clients' work; started when first used, and again after it died."""
+    """A process that does clients' work; started at once, and again after it died."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self._spec = spec
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = self._start()
 
     def train(self, client: ClientId, package: Package, memory: Memory) -> tuple[Reply, Memory]:
         """Send the package and the memory over, wait for the reply."""
@@ -89,7 +89,7 @@ class WorkerProcess:
             self._process = None
 
     def _ask(self, request: Message) -> Message:
-        process = self._process or self._start()
+        process = self._process = self._process or self._start()
         assert process.stdin
         assert process.stdout
         try:
@@ -106,12 +106,12 @@ class WorkerProcess:
         return result
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "fedscal.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        assert self._process.stdin
-        write_message(self._process.stdin, Message({"spec": dict(self._spec)}))  # type: ignore[arg-type]
-        return self._process
+        assert process.stdin
+        write_message(process.stdin, Message({"spec": dict(self._spec)}))  # type: ignore[arg-type]
+        return process
 
 
 class InProcess:
