@@ -68,7 +68,7 @@ def benchmarks() -> dict[str, Benchmark]:
             extra="digits",
             defaults={
                 "source": "a",
-                "pretrain_epochs": 2,
+                "pretrain_epochs": 30,
                 "clients_per_domain": 3,
                 "participation": 0.3,
                 "rounds": 3,

@@ -1,0 +1,72 @@
+"""Runs that must end with the same bits, and some that must not."""
+
+from __future__ import annotations
+
+import pytest
+from harness import DIGITS, TINY, Zygote, rows, same_result, summary
+
+# Two participants in a round (of 40 clients), so that two workers have something to do.
+MANY = [*DIGITS, "rounds=3", "clients_per_domain=2", "participation=1", "batch_size=256"]
+
+
+def _sha(fedscal: Zygote, out, *words: str) -> str:
+    ended = fedscal("run", *TINY, *words, "--quiet", "--no-report", "--out", out)
+    assert ended.code == 0, ended.err
+    return summary(out)["weights_sha256"]
+
+
+@pytest.fixture(scope="module")
+def fedloa(fedscal, tmp_path_factory):
+    return _sha(fedscal, tmp_path_factory.mktemp("fedloa") / "run", "method=fedloa", "participation=1")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["method=fedscal", "lambda_local=0", "lambda_server=0"],
+        ["method=fedprox", "mu=0"],
+        ["method=fedmoon", "mu=0"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_method_with_its_terms_off_is_fedloa(fedscal, tmp_path, fedloa, words):
+    assert _sha(fedscal, tmp_path / "run", *words, "participation=1") == fedloa
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["method=fedscal", "lambda_local=0"],
+        ["method=fedscal", "lambda_server=0"],
+        ["method=fedprox", "mu=0.1"],
+        ["method=fedmoon"],
+        ["method=fedloa", "seed=1"],
+        ["method=fedloa", "beta=0"],
+    ],
+    ids=" ".join,
+)
+def test_a_term_that_is_on_moves_the_weights(fedscal, tmp_path, fedloa, words):
+    assert _sha(fedscal, tmp_path / "run", *words, "participation=1") != fedloa
+
+
+@pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
+def test_the_same_run_twice_has_the_same_bits(fedscal, tmp_path, tiny_runs, method):
+    again = tmp_path / "again"
+    _sha(fedscal, again, f"method={method}")
+    assert same_result(again, tiny_runs[method])
+
+
+def test_another_seed_has_other_bits(fedscal, tmp_path, tiny_runs):
+    assert _sha(fedscal, tmp_path / "run", "seed=1") != summary(tiny_runs["fedscal"])["weights_sha256"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
+def test_worker_processes_change_no_bit(fedscal, cache, tmp_path, method):
+    for workers in (1, 2):
+        out = tmp_path / str(workers)
+        words = [*MANY, f"method={method}", f"workers={workers}", "--quiet", "--no-report", "--out", out]
+        ended = fedscal("run", *words)
+        assert ended.code == 0, ended.err
+    assert same_result(tmp_path / "1", tmp_path / "2")
+    assert len(rows(tmp_path / "1")[-1]["participants"]) == 4

@@ -1,0 +1,266 @@
+"""The main job and the commands around it, as a user sees them: files, tables, JSON, a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from harness import DIGITS, PROGRAM, PYTHON, TINY, Zygote, environment, program, rows, summary
+from safetensors import safe_open
+
+DOMAINS = {"optdigits", "font"}
+
+
+@pytest.fixture(scope="module")
+def run_and_output(cache, tmp_path_factory):
+    """One run by the installed program, with the report and all it prints."""
+    run = tmp_path_factory.mktemp("end to end ünïcode") / "run"
+    ended = program(cache, "run", *DIGITS, "--out", run)
+    assert ended.code == 0, ended.err
+    return run, ended
+
+
+def test_a_run_leaves_every_promised_file(run_and_output):
+    run, _ = run_and_output
+    names = {path.name for path in run.iterdir()}
+    assert names >= {"spec.toml", "metrics.jsonl", "summary.json", "checkpoints", "model", "report.html"}
+    assert [row["round"] for row in rows(run)] == [0, 1, 2]
+    assert sorted(p.name for p in (run / "checkpoints").glob("round-*")) == ["round-0001", "round-0002"]
+
+
+def test_the_summary_has_every_promised_key(run_and_output):
+    found = summary(run_and_output[0])
+    names = ("benchmark", "source", "method", "adaptation", "seed", "rounds")
+    assert tuple(found[name] for name in names) == ("digits", "mnist", "fedscal", "shot", 0, 2)
+    assert set(found["accuracy"]) == {"source_only", "last", "selected", "best"}
+    for values in found["accuracy"].values():
+        assert set(values) == DOMAINS | {"average"}
+        assert all(0 <= value <= 100 for value in values.values())
+        assert values["average"] == pytest.approx(sum(values[d] for d in DOMAINS) / 2)
+    assert 0 <= found["pseudo_label_accuracy"] <= 100
+    assert set(found["seconds"]) == {"pretrain", "adapt", "evaluate"}
+    assert all(seconds > 0 for seconds in found["seconds"].values())
+    assert re.fullmatch("[0-9a-f]{64}", found["weights_sha256"])
+    server = rows(run_and_output[0])
+    assert found["accuracy"]["last"] == server[-1]["accuracy"]["server"]
+    assert found["accuracy"]["source_only"] == server[0]["accuracy"]["server"]
+
+
+@pytest.mark.parametrize("name", ["last", "selected", "source"])
+def test_a_model_has_weights_and_a_card_with_ordered_classes(run_and_output, name):
+    folder = run_and_output[0] / "model"
+    card = json.loads((folder / f"{name}.json").read_text())
+    assert card["classes"] == list("0123456789")
+    assert card["shape"] == [1, 32, 32]
+    with safe_open(folder / f"{name}.safetensors", "pt") as file:
+        assert file.get_tensor("head.weight").shape[0] == 10
+    if name == "last":
+        assert card["weights_sha256"] == summary(run_and_output[0])["weights_sha256"]
+
+
+def test_the_report_asks_the_network_for_nothing(run_and_output):
+    page = (run_and_output[0] / "report.html").read_text()
+    assert "<html" in page
+    fetched = r"""(?:src|href|action|data)\s*=\s*["']?\s*(?:https?:)?//|url\(\s*["']?(?:https?:)?//|@import"""
+    assert not re.search(fetched, page, re.IGNORECASE)
+
+
+def test_not_in_a_terminal_the_program_prints_plain_lines_and_a_table(run_and_output):
+    run, ended = run_and_output
+    assert ended.err == ""
+    assert "\x1b" not in ended.out
+    assert "\r" not in ended.out
+    assert [line for line in ended.out.splitlines() if re.match(r"round [0-2]/2 +average [0-9.]+ %", line)]
+    assert re.search(r"optdigits.*[0-9]+\.[0-9]", ended.out)
+    assert f"run: {run}" in ended.out
+
+
+def test_no_secret_of_the_environment_is_written_down(tmp_path, fedscal, cache):
+    secret = "hunter2-in-no-file"
+    ended = fedscal("run", *TINY, "rounds=1", "--out", tmp_path / "run", env={"API_TOKEN": secret})
+    assert ended.code == 0, ended.err
+    assert not [p for p in tmp_path.rglob("*") if p.is_file() and secret.encode() in p.read_bytes()]
+
+
+def test_json_is_alone_on_stdout(fedscal, tmp_path):
+    ended = fedscal("run", *TINY, "--json", "--out", tmp_path / "run")
+    assert ended.code == 0, ended.err
+    printed = json.loads(ended.out)
+    assert printed.pop("directory") == str(tmp_path / "run")
+    assert printed == summary(tmp_path / "run")
+    assert ended.err == ""
+
+
+def test_quiet_prints_nothing(fedscal, tmp_path):
+    ended = fedscal("run", *TINY, "--quiet", "--out", tmp_path / "run")
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_without_out_a_run_makes_its_own_directory_below_runs(fedscal, tmp_path):
+    ended = fedscal("run", *TINY, "rounds=1", "--json", "--no-report", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert [path.parent.name for path in tmp_path.rglob("summary.json")] == [
+        Path(json.loads(ended.out)["directory"]).name
+    ]
+    assert not list(tmp_path.rglob("report.html"))
+
+
+def test_a_terminal_shows_a_progress_bar_to_the_end(tmp_path, cache):
+    """The bar is another code path than the lines: a crash in it would cost every user at a terminal."""
+    main, side = pty.openpty()
+    env = environment(cache, TERM="xterm-256color")
+    command = [PYTHON, "-m", "fedscal", "run", *DIGITS, "rounds=1", "--no-report", "--out", tmp_path / "run"]
+    with subprocess.Popen(command, stdin=side, stdout=side, stderr=side, env=env) as process:
+        os.close(side)
+        text = _read_all(main)
+    os.close(main)
+    assert process.returncode == 0, text
+    assert "━" in text
+    assert "\x1b[" in text
+    assert "1/1" in text
+    assert "a bug:" not in text
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+def _read_all(handle: int) -> str:
+    data, end = b"", time.monotonic() + 120
+    while time.monotonic() < end:
+        if select.select([handle], [], [], 1)[0]:
+            try:
+                part = os.read(handle, 65536)
+            except OSError:  # the other side is closed
+                break
+            data += part
+    return data.decode(errors="replace")
+
+
+def test_report_rewrites_the_page_of_a_run(fedscal, tiny_runs, copy_of):
+    run = copy_of(tiny_runs["fedscal"])
+    ended = fedscal("report", run)
+    assert ended.code == 0, ended.err
+    assert ended.out.strip() == str(run / "report.html")
+    first = (run / "report.html").read_bytes()
+    assert fedscal("report", run).code == 0
+    assert (run / "report.html").read_bytes() == first
+
+
+def test_report_of_several_runs_is_one_page(fedscal, tiny_runs, tmp_path):
+    ended = fedscal("report", *tiny_runs.values(), "--out", tmp_path / "both.html")
+    assert ended.code == 0, ended.err
+    page = (tmp_path / "both.html").read_text()
+    for method in tiny_runs:
+        assert method in page.lower()
+
+
+def test_report_of_a_directory_without_a_run_is_refused(fedscal, tmp_path):
+    ended = fedscal("report", tmp_path)
+    assert ended.code == 2
+    assert str(tmp_path) in ended.error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["methods"], ["fedscal", "fedmoon", "source-only", "shot"]),
+        (["keys"], ["participation", "lambda_server", "tau_init"]),
+        (["data", "list"], ["digits", "optdigits"]),
+    ],
+)
+def test_a_list_names_everything_in_text_and_in_json(fedscal, cache, command, words):
+    text, as_json = fedscal(*command), fedscal(*command, "--json")
+    assert (text.code, as_json.code) == (0, 0)
+    assert json.loads(as_json.out)
+    for word in words:
+        assert word in text.out
+        assert word in as_json.out
+
+
+def test_doctor_finds_this_machine_fit(fedscal, cache):
+    ended = fedscal("doctor", "--json")
+    findings = {row["check"]: row for row in json.loads(ended.out)}
+    assert findings["training step"]["ok"]
+    assert ended.code == (0 if all(row["ok"] for row in findings.values()) else 1)
+    assert "training step" in fedscal("doctor").out
+
+
+def test_doctor_sees_a_cache_that_cannot_be_written(fedscal, tmp_path):
+    (tmp_path / "file").touch()
+    ended = fedscal("doctor", "--json", cache=tmp_path / "file" / "cache")
+    findings = {row["check"]: row for row in json.loads(ended.out)}
+    assert ended.code == 1
+    assert not findings["cache"]["ok"]
+    assert str(tmp_path) in findings["cache"]["found"]
+
+
+def test_data_get_builds_once_and_check_finds_it_whole(fedscal, tmp_path):
+    refused = fedscal("data", "check", "tiny", cache=tmp_path)
+    assert refused.code == 3
+    assert "data get" in refused.error
+    assert fedscal("data", "get", "tiny", cache=tmp_path).code == 0
+    manifest = tmp_path / "data" / "tiny-v1" / "manifest.json"
+    before = manifest.stat().st_mtime_ns
+    again = fedscal("data", "get", "tiny", cache=tmp_path)
+    assert again.code == 0
+    assert "b 48" in again.out
+    assert manifest.stat().st_mtime_ns == before
+    assert fedscal("data", "check", "tiny", cache=tmp_path).code == 0
+
+
+def test_the_source_model_is_trained_once(fedscal, tmp_path):
+    first, second = (json.loads(fedscal("pretrain", *TINY, "--json", cache=tmp_path).out) for _ in range(2))
+    assert (first["cached"], second["cached"]) == (False, True)
+    assert first["path"] == second["path"]
+    assert first["accuracy"] == second["accuracy"]
+
+
+def test_the_source_model_of_another_seed_is_another(fedscal, cache):
+    paths = {json.loads(fedscal("pretrain", *TINY, f"seed={n}", "--json").out)["path"] for n in (0, 1)}
+    assert len(paths) == 2
+
+
+@pytest.mark.parametrize("method", ["source-only", "loa"])
+def test_methods_without_a_shared_model_run_and_resume(fedscal: Zygote, tmp_path, method):
+    run = tmp_path / "run"
+    assert fedscal("run", *TINY, f"method={method}", "--quiet", "--out", run).code == 0
+    before = summary(run)["weights_sha256"]
+    assert fedscal("run", "--resume", run, "--quiet").code == 0
+    assert summary(run)["weights_sha256"] == before
+
+
+def test_a_recipe_of_the_package_and_the_environment_come_before_the_command_line(fedscal, tmp_path):
+    recipe = tmp_path / "my.toml"
+    recipe.write_text('benchmark = "tiny"\nrounds = 3\nseed = 1\nmethod = "fedloa"\n')
+    env = {"FEDSCAL_ROUNDS": "2", "FEDSCAL_SEED": "2"}
+    run = tmp_path / "run"
+    ended = fedscal("run", recipe, "seed=3", "--quiet", "--no-report", "--out", run, env=env)
+    assert ended.code == 0, ended.err
+    found = summary(run)
+    assert (found["method"], found["rounds"], found["seed"]) == ("fedloa", 2, 3)
+
+
+def test_a_reader_that_goes_away_is_no_error(cache):
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {PROGRAM} keys | head -1"],
+        capture_output=True,
+        text=True,
+        env=environment(cache),
+        check=False,
+    )
+    assert done.stderr == ""
+
+
+def test_a_terminal_without_unicode_still_shows_the_result(cache, tmp_path):
+    """PYTHONIOENCODING is read at start-up, so here it is the real program."""
+    words = ["run", *DIGITS, "rounds=1", "--no-report", "--out", tmp_path / "rün"]
+    ended = program(cache, *words, env={"PYTHONIOENCODING": "ascii"})
+    assert ended.code == 0, ended.err
+    assert "optdigits" in ended.out
