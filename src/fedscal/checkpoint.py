@@ -83,17 +83,19 @@ class Checkpoints:
 
         A damaged one is named in a warning and passed over; if none is left, that is an error.
         """
-        folders = self._folders()
-        for folder in folders:
+        damage = []
+        for folder in self._folders():
             try:
                 found = self._load(folder)
             except ModelRefused as error:
-                warnings.warn(f"{error} The checkpoint before it is used.", stacklevel=2)
+                damage.append(str(error))
                 continue
+            for text in damage:
+                warnings.warn(f"{text} The checkpoint before it is used.", stacklevel=2)
             self.memories.index = dict(found.memories)
             return found
-        if folders:
-            raise ModelRefused(f"no usable checkpoint in {self.folder}: every one there is damaged.")
+        if damage:
+            raise ModelRefused(f"no usable checkpoint is left. {damage[0]}")
         return None
 
     def _load(self, folder: Path) -> Checkpoint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ from fedscal import files
 from fedscal.errors import DirectoryBusy
 from fedscal.methods import METHODS
 from fedscal.record import RunDirectory
-from fedscal.spec import RunSpec
+from fedscal.spec import RunSpec, environment_keys
 
 _MOMENTS = ("last", "selected", "best")
 
@@ -87,7 +88,7 @@ def execute(cells: Sequence[Cell], jobs: int, done: Callable[[Cell], None]) -> d
 def _run(cell: Cell, running: list[subprocess.Popen[str]]) -> Failed | None:
     code, error = DirectoryBusy.exit_code, ""
     while code == DirectoryBusy.exit_code and not cell.directory.finished:
-        process = subprocess.Popen(_command(cell), stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(_command(cell), stderr=subprocess.PIPE, text=True, env=_environment())
         running.append(process)
         _, error = process.communicate()
         running.remove(process)
@@ -95,6 +96,12 @@ def _run(cell: Cell, running: list[subprocess.Popen[str]]) -> Failed | None:
         if code == DirectoryBusy.exit_code:  # the orphan of a comparison that was killed works on it
             time.sleep(2)
     return None if cell.directory.finished else Failed(code, error.strip() or f"exit code {code}")
+
+
+def _environment() -> dict[str, str]:
+    """Return this process's environment without keys: the cell's command names every one that it needs."""
+    keys = {f"FEDSCAL_{name.upper()}" for name in environment_keys()}
+    return {name: value for name, value in os.environ.items() if name not in keys}
 
 
 def _command(cell: Cell) -> list[str]:

@@ -75,9 +75,14 @@ def federate(
     schedule: Schedule,
     seed: int,
     after: int = 0,
+    void: int = 0,
 ) -> Iterator[Round]:
-    """Yield the rounds after round ``after``, starting from the state that it left."""
-    void = 0
+    """Yield the rounds after round ``after``, starting from the state that it left.
+
+    ``void`` is how many rounds running had no usable reply by then.
+    """
+    if void >= _MAX_VOID_ROUNDS:
+        raise TooFewClients(f"no usable reply in the last {void} rounds of this run.")
     for index in range(after + 1, schedule.rounds + 1) if rule.trains else ():
         result = _round(rule, driver, state, schedule, seed, index)
         state = result.state

@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 from fedscal.errors import DirectoryBusy, OutOfSpace
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+_NO_ROOM |= {errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP}
 
 
 def cache_dir() -> Path:

@@ -156,6 +156,16 @@ def _some(names: Iterable[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def void_rounds(lines: Sequence[Line]) -> int:
+    """Return how many rounds at the end had no usable reply."""
+    count = 0
+    for line in reversed(lines[1:]):
+        if any("epochs" in row for row in line["clients"].values()):
+            break
+        count += 1
+    return count
+
+
 def latest_local(lines: Sequence[Line]) -> dict[ClientId, float]:
     """Return each client's accuracy with its own model of its last participation."""
     latest: dict[ClientId, float] = {}

@@ -54,11 +54,11 @@ class Option:
             raise UsageError(f"{self.name}={value}: needs a finite number")
         if self.choices and value not in self.choices:
             raise UsageError(f"{self.name}={value}: no such choice{nearest(str(value), self.choices)}")
-        if self.above is not None and not float(value) > self.above:
+        if self.above is not None and not value > self.above:  # type: ignore[operator]
             raise UsageError(f"{self.name}={value} is too small: more than {self.above:g}")
-        if self.low is not None and not float(value) >= self.low:
+        if self.low is not None and not value >= self.low:  # type: ignore[operator]
             raise UsageError(f"{self.name}={value} is too small: at least {self.low:g}")
-        if self.high is not None and not float(value) <= self.high:
+        if self.high is not None and not value <= self.high:  # type: ignore[operator]
             raise UsageError(f"{self.name}={value} is too large: at most {self.high:g}")
         return value
 

@@ -71,6 +71,8 @@ class RunDirectory:
     def moved(self, spec: RunSpec) -> list[str]:
         """Say what has changed on this machine since the run was begun; refuse other data."""
         before, now = read_json(self.path / "environment.json"), environment(spec)
+        if before.get("spec_sha256") != now["spec_sha256"]:
+            raise UsageError(f"{self.path / 'spec.toml'} was changed after the run was begun; undo that.")
         if before.get("data_sha256") != now["data_sha256"]:
             raise DataRefused(f"the data of {spec.benchmark} are not those that {self.path} was begun with.")
         changed = [key for key in ("fedscal", "python", "torch", "machine") if before.get(key) != now[key]]
@@ -129,6 +131,7 @@ def environment(spec: RunSpec) -> dict[str, Any]:
         "platform": platform.platform(),
         "machine": platform.machine(),
         "data_sha256": content_digest(benchmark(spec.benchmark)),
+        "spec_sha256": spec.digest(),
         "cores": os.cpu_count(),
         "threads": spec.threads,
         "workers": worker_count(spec.workers, spec.threads, 10**6),

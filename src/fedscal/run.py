@@ -18,7 +18,15 @@ from fedscal.drivers.in_process import Executor, InProcess, WorkerProcess, worke
 from fedscal.errors import UsageError
 from fedscal.federation import Round, Schedule, federate
 from fedscal.methods import build_rule
-from fedscal.metrics import Line, accuracy_summary, left_out, round_line, source_line, with_verdicts
+from fedscal.metrics import (
+    Line,
+    accuracy_summary,
+    left_out,
+    round_line,
+    source_line,
+    void_rounds,
+    with_verdicts,
+)
 from fedscal.models.store import model_files
 from fedscal.record import RunDirectory
 from fedscal.rng import compute_threads
@@ -161,8 +169,11 @@ class _Run:
     def go(self, found: Checkpoint | None) -> None:
         """Run the rounds that are not done yet, then write the summary, the model and the report."""
         rule, schedule = build_rule(self.spec.method, self.spec.hyper), build_schedule(self.spec)
-        state = found.state if found else rule.init(self.source.weights)
         self.lines = self.directory.rewind(found.round if found else -1)
+        if found and [line["round"] for line in self.lines] != list(range(found.round + 1)):
+            self._start_over()
+            found = None
+        state = found.state if found else rule.init(self.source.weights)
         self.listener.stage(self.spec.method, schedule.rounds if rule.trains else 1)
         if not found:
             self._record_source(rule, state)
@@ -170,6 +181,12 @@ class _Run:
             self.listener.round(line)
         state = self._rounds(rule, schedule, state)
         self._finish(state)
+
+    def _start_over(self) -> None:
+        """Lines of the record are missing: only the whole run, done again, can give them back."""
+        self.listener.warn(f"{self.directory.path}/metrics.jsonl is not whole: the run starts again.")
+        self.directory.checkpoints.memories.index = {}
+        self.lines = self.directory.rewind(-1)
 
     def _record_source(self, rule: ServerRule, state: ServerState) -> None:
         started = time.perf_counter()
@@ -182,7 +199,8 @@ class _Run:
         self._save(with_verdicts(line, [], self.spec.select), state)
 
     def _rounds(self, rule: ServerRule, schedule: Schedule, state: ServerState) -> ServerState:
-        for done in federate(rule, self.driver, state, schedule, self.spec.seed, self.lines[-1]["round"]):
+        after, void = self.lines[-1]["round"], void_rounds(self.lines)
+        for done in federate(rule, self.driver, state, schedule, self.spec.seed, after, void):
             state = done.state
             line = with_verdicts(self._judge(rule, done), self.lines, self.spec.select)
             self._save(line, state)

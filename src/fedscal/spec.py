@@ -139,7 +139,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
         return tomllib.loads(data.decode())
     except OSError as error:
         raise UsageError(f"cannot read the recipe {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path} is not TOML: {error}") from error
 
 

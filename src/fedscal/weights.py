@@ -45,7 +45,7 @@ def distance(a: Weights, b: Weights) -> float:
     """Return the Euclidean distance ||a - b|| of the parameters; BatchNorm statistics do not count."""
     squares = (
         (a[name].double() - b[name].double()).square().sum().item()
-        for name in a
+        for name in sorted(a)  # the order in which tensors arrive must not move the last bit
         if a[name].is_floating_point() and "running_" not in name
     )
     return float(sum(squares) ** 0.5)

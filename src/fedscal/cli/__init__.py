@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 import tempfile
@@ -13,7 +14,7 @@ import typer
 
 from fedscal.cli import data, inspect, jobs
 from fedscal.cli.output import print_error
-from fedscal.errors import FedscalError
+from fedscal.errors import FedscalError, OutOfSpace
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -32,26 +33,37 @@ app.command("doctor")(inspect.doctor)
 app.add_typer(data.app, name="data")
 
 
+class Interrupted(BaseException):
+    """Ctrl-C or SIGTERM; not KeyboardInterrupt, which typer would swallow without a word."""
+
+
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
+    raise Interrupted
 
 
 def main() -> None:
     """Run a command; every foreseen trouble is one or two lines and an exit code of its own."""
-    signal.signal(signal.SIGTERM, _stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without unicode still shows the result
     try:
         app()
     except FedscalError as error:
         print_error(f"error: {error}")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+    except Interrupted:
         print_error("interrupted. A run goes on with: fedscal run --resume DIR")
         sys.exit(130)
     except MemoryError:
         print_error("error: out of memory. Use a smaller batch_size or fewer workers.")
-        sys.exit(7)
+        sys.exit(OutOfSpace.exit_code)
     except BrokenPipeError:
         sys.exit(0)
+    except OSError as error:
+        print_error(f"error: {error.filename or 'a file'} cannot be used: {error.strerror or error}")
+        sys.exit(OutOfSpace.exit_code)
     except Exception as error:
         with tempfile.NamedTemporaryFile("w", prefix="fedscal-", suffix=".log", delete=False) as log:
             traceback.print_exc(file=log)

@@ -8,7 +8,7 @@ import typer
 
 from fedscal.cli.output import console, print_json, print_plain, table_of
 from fedscal.data.benchmark import Benchmark
-from fedscal.data.cache import Status, prepare, status
+from fedscal.data.cache import Status, load, prepare, status
 from fedscal.data.registry import BENCHMARKS, benchmark
 from fedscal.errors import DataRefused
 
@@ -49,9 +49,12 @@ def _state(name: str, state: Status) -> str:
 
 @app.command()
 def get(name: Name) -> None:
-    """Build a data set into the cache, once."""
+    """Build a data set into the cache, once; a damaged file is built again."""
     entry = benchmark(name)
     path = prepare(entry)
+    for domain in entry.domains:
+        load(entry, domain, "images")
+        load(entry, domain, "labels")
     state = status(entry)
     counts = ", ".join(f"{domain} {state.images[domain]:,}" for domain in entry.domains)
     print_plain(f"{name}: {counts} images\n{path}")

@@ -148,7 +148,7 @@ def _axes(given: dict[str, Any]) -> tuple[list[str], list[str], list[int]]:
 
 def _listed(value: Any) -> list[str]:
     items = value if isinstance(value, list) else str(value).split(",")
-    return [str(item).strip() for item in items if str(item).strip()]
+    return list(dict.fromkeys(str(item).strip() for item in items if str(item).strip()))
 
 
 def _execute(cells: list[grids.Cell], jobs: int, quiet: bool) -> dict[str, grids.Failed]:

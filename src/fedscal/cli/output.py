@@ -81,12 +81,11 @@ class Bar(Silent):
         self._progress.console.print(Text(f"warning: {text}", style="yellow"))
 
     def close(self) -> None:
-        """Leave the finished bars on the screen."""
-        self._finish_task()
+        """Leave the bars on the screen as they are."""
         self._progress.stop()
 
     def _finish_task(self) -> None:
-        total = self._progress.tasks[self._task].total
+        total = next(task.total for task in self._progress.tasks if task.id == self._task)
         if total is None:
             self._progress.remove_task(self._task)
         else:
