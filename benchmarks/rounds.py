@@ -25,6 +25,7 @@ from fedscal.methods import METHODS, build_rule
 from fedscal.models.network import Network, predict
 from fedscal.objective.term import Need
 from fedscal.rng import compute_threads
+from fedscal.server.rule import Briefing
 from fedscal.spec import RunSpec
 from fedscal.types import ClientId, Memory
 from fedscal.weights import snapshot
@@ -66,9 +67,9 @@ def real_round(spec: RunSpec, site: Site) -> float:
     """Return the seconds of one round as a run makes it, evaluation aside."""
     rule = build_rule(spec.method, spec.hyper)
     model = snapshot(site.network.state_dict())
-    state = rule.init(model)
+    state = rule.init(Briefing(model, site.network.first_layer))
     driver = InProcess(build_layout(spec).clients, [site], _SameMemory({"previous": model}))
-    (done,) = federate(rule, driver, state, build_schedule(spec), spec.seed)
+    (done,) = federate(rule, driver, state, build_schedule(spec, build_layout(spec)), spec.seed)
     assert len(done.replies) == len(done.participants), done.failures
     return done.seconds
 
@@ -97,7 +98,7 @@ def measure(name: str) -> tuple[list[float], list[float], Passes]:
     spec = RunSpec.make(method=name, source="optdigits", rounds=1, workers=1)
     site = build_site(spec)
     site.network.freeze_head()
-    clients = build_schedule(spec).sample(build_layout(spec).clients, spec.seed, 1)
+    clients = build_schedule(spec, build_layout(spec)).sample(build_layout(spec).clients, spec.seed, 1)
     count = passes(site)
     real, bare = [], []
     for _ in range(_REPEATS):

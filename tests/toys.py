@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from fedscal.client import ClientData
+from fedscal.drivers.in_process import InProcess
 from fedscal.federation import Round, Schedule, federate
 from fedscal.models.network import Network
 from fedscal.objective.step import Models, Step
-from fedscal.server.rule import ServerRule
+from fedscal.server.rule import Briefing, ServerRule
 from fedscal.types import ClientId, Failure, Memory, Metrics, Package, Prediction, Reply, Weights
 
 CLASSES = 3
@@ -76,22 +77,36 @@ def fixed_step(
     previous: Prediction | None = None,
     once: Prediction | None = None,
     indices: Sequence[int] | None = None,
+    features: Tensor | None = None,
+    others: Mapping[str, Prediction] | None = None,
 ) -> Step:
-    """Return a step whose views *are* the logits that the current model gives them."""
+    """Return a step whose views *are* the logits that the current model gives them, and its features."""
     rows = torch.tensor(indices) if indices is not None else torch.arange(len(weak))
     models = Models(
-        current=lambda logits: Prediction(logits, logits),
+        current=lambda logits: Prediction(logits if features is None else features, logits),
         server=None if server is None else lambda _: server,
         previous=None if previous is None else lambda _: previous,
         server_once=once,
         pairs=[],
         joint=False,
+        others=others or {},
     )
 
     def no_strong() -> Tensor:
         raise AssertionError("nobody needs the strong view here")
 
     return Step(rows, lambda: weak, no_strong if strong is None else lambda: strong, models)
+
+
+def gaussians(width: int = 5) -> dict[str, Tensor]:
+    """Return three Gaussians of features, each around its own axis."""
+    return {"mean": 3 * torch.eye(CLASSES, width), "variance": torch.ones(CLASSES, width)}
+
+
+def briefing(source: Weights, driver: InProcess | None = None, rounds: int = 1) -> Briefing:
+    """Return what the server has before the first round; the clients' styles from a driver, if given."""
+    layer = tiny_network().first_layer
+    return Briefing(source, layer, rounds, gaussians(), driver.profile() if driver else {})
 
 
 class Kept(dict[ClientId, Memory]):
@@ -146,4 +161,4 @@ class FakeDriver:
 def rounds(
     rule: ServerRule, driver: FakeDriver, source: Weights, count: int = 1, rate: float = 1.0
 ) -> Iterator[Round]:
-    return federate(rule, driver, rule.init(source), Schedule(count, rate, 0.1), seed=0)
+    return federate(rule, driver, rule.init(Briefing(source, "w")), Schedule(count, rate, 0.1), seed=0)

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from fedscal.client import ClientData, Training
+from fedscal.client import ClientData, Training, batch_count
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.cache import images
 from fedscal.data.labels import labels
 from fedscal.data.partition import shards
 from fedscal.data.registry import benchmark
 from fedscal.drivers.site import Site
-from fedscal.errors import TooFewClients
+from fedscal.errors import TooFewClients, UsageError
 from fedscal.federation import Schedule
-from fedscal.methods import build_objective
+from fedscal.methods import build_objective, build_rule, method
 from fedscal.models.network import Network
 from fedscal.models.registry import build_network
+from fedscal.objective.term import Need
 from fedscal.rng import stream
 from fedscal.spec import RunSpec
 from fedscal.types import ClientId
+
+_AUTHORS_HALF_PERIOD = 500
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,26 @@ def build_layout(spec: RunSpec) -> Layout:
     return Layout(rows, empty)
 
 
+def check_feasible(spec: RunSpec, layout: Layout) -> None:
+    """Refuse, before anything is trained, a method that has no meaning with these clients."""
+    rule, clients = build_rule(spec.method, spec.hyper), layout.clients
+    if len(clients) < rule.least_clients:
+        raise TooFewClients(
+            f"{spec.method} needs at least {rule.least_clients} clients to part into clusters, and there are "
+            f"{len(clients)}; raise clients_per_domain, or choose another method."
+        )
+    needs = build_objective(spec.method, spec.adaptation, spec.hyper).needs
+    if Need.PREVIOUS not in needs:
+        return
+    schedule = build_schedule(spec, layout)
+    turns = Counter(c for r in range(1, spec.rounds + 1) for c in schedule.sample(clients, spec.seed, r))
+    if max(turns.values()) < 2:
+        raise UsageError(
+            f"{spec.method} contrasts a client's model with its last one, and with rounds={spec.rounds} and "
+            f"participation={spec.participation:g} no client takes part twice; raise one of them."
+        )
+
+
 def build_site(spec: RunSpec) -> Site:
     """Build the client side: every client's images, and apart from them the labels for evaluation."""
     data = benchmark(spec.benchmark)
@@ -76,6 +101,7 @@ def build_site(spec: RunSpec) -> Site:
         objective=build_objective(spec.method, spec.adaptation, spec.hyper),
         training=build_training(spec),
         seed=spec.seed,
+        describe=method(spec.method).profile,
     )
 
 
@@ -87,9 +113,25 @@ def network_for(spec: RunSpec, data: Benchmark, seed: int = 0) -> Network:
 def build_training(spec: RunSpec) -> Training:
     """Return the clients' optimiser settings."""
     joint = {"auto": None, "joint": True, "separate": False}[spec.view_passes]
-    return Training(epochs=spec.local_epochs, batch_size=spec.batch_size, joint=joint)
+    return Training(spec.local_epochs, spec.batch_size, joint=joint, label_view=spec.label_view)
 
 
-def build_schedule(spec: RunSpec) -> Schedule:
+def build_schedule(spec: RunSpec, layout: Layout) -> Schedule:
     """Return the rounds' schedule."""
-    return Schedule(spec.rounds, spec.participation, spec.lr)
+    cosine = Schedule(spec.rounds, spec.participation, spec.lr)
+    if spec.lr_schedule == "cosine":
+        return cosine
+    return replace(cosine, rates=oscillating_rates(spec, layout, cosine))
+
+
+def oscillating_rates(spec: RunSpec, layout: Layout, schedule: Schedule) -> list[float]:
+    """Return the rates of the authors' code: a cosine of half-period 500 over all clients' mini-batches.
+
+    It is stepped by every mini-batch of every client and read at the start of a round.
+    """
+    steps, rates = 0, []
+    for round_ in range(1, spec.rounds + 1):
+        rates.append(spec.lr * 0.5 * (1 + math.cos(math.pi * steps / _AUTHORS_HALF_PERIOD)))
+        sizes = [len(layout.rows[c][1]) for c in schedule.sample(layout.clients, spec.seed, round_)]
+        steps += spec.local_epochs * sum(batch_count(size, spec.batch_size) for size in sizes)
+    return rates

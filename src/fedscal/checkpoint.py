@@ -68,7 +68,7 @@ class Checkpoints:
 
     def save(self, round_: int, state: ServerState) -> None:
         """Write the round's checkpoint, then let go of older ones."""
-        data = weights.to_bytes(weights.flatten(state.models))
+        data = weights.to_bytes(weights.flatten(state.groups()))
         manifest = {
             "round": round_,
             "files": {"state.safetensors": files.sha256(data)},
@@ -104,9 +104,8 @@ class Checkpoints:
             tensors = read_tensors(folder / "state.safetensors", manifest["files"]["state.safetensors"])
             for entry in manifest["memories"].values():
                 read_tensors(self.folder / "memory" / Path(entry["file"]).name, entry["sha256"])
-            return Checkpoint(
-                int(manifest["round"]), ServerState(weights.unflatten(tensors)), manifest["memories"]
-            )
+            state = ServerState.of(weights.unflatten(tensors))
+            return Checkpoint(int(manifest["round"]), state, manifest["memories"])
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ModelRefused(f"{folder / 'manifest.json'} is not a checkpoint's manifest.") from error
 

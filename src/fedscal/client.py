@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from fedscal import weights
 from fedscal.data.benchmark import Views
 from fedscal.models.network import Network, predict
 from fedscal.objective.step import Models, Step
-from fedscal.objective.term import Need, Objective
+from fedscal.objective.term import Need, Objective, State
 from fedscal.rng import Streams
-from fedscal.types import Memory, Metrics, Package, Reply, Weights
+from fedscal.types import Memory, Metrics, Package, Prediction, Reply, Sweep, Weights
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Training:
         batch_size: images a batch B.
         joint: weak and strong view in one forward pass. None: only for networks without BatchNorm,
             where it changes nothing.
+        label_view: the view that pseudo-labels and the threshold are taken from.
     """
 
     epochs: int = 5
@@ -44,6 +48,7 @@ class Training:
     weight_decay: float = 5e-4
     clip: float = 1.0
     joint: bool | None = None
+    label_view: Literal["evaluation", "weak"] = "evaluation"
 
 
 class Diverged(ArithmeticError):
@@ -64,18 +69,25 @@ def local_update(
     ``network`` is the workbench: its weights are overwritten. Everything else is left untouched.
     """
     started = time.perf_counter()
-    received = package.models["server"]
-    network.load_state_dict(received)
-    network.freeze_head()
     with streams.for_layers():
-        models = _models(network, received, memory, data, objective, training, streams)
-        epochs = tuple(_train(network, models, data, objective, training, streams, package.lr))
+        received, told = objective.start.begin(package.models, lambda model: _sweep(network, model, data))
+        network.freeze_head()
+        models = _models(network, received, package, memory, data, objective, training, streams)
+        epochs, states = _train(network, models, data, objective, training, streams, package.lr)
     final = weights.snapshot(network.state_dict())
     if broken := weights.first_not_finite(final):
         raise Diverged(f"tensor '{broken}' is not finite any more; lower lr")
     kept = {"previous": final} if Need.PREVIOUS in objective.needs else {}
-    seconds = time.perf_counter() - started
-    reply = Reply(streams.client, package.round, final, len(data.images), epochs, seconds)
+    reply = Reply(
+        client=streams.client,
+        round=package.round,
+        weights=final,
+        examples=len(data.images),
+        epochs=epochs,
+        seconds=time.perf_counter() - started,
+        drift=weights.distance(final, received),
+        reports=({"start": told} if told else {}) | objective.reports(states),
+    )
     return reply, kept
 
 
@@ -87,7 +99,7 @@ def _train(
     training: Training,
     streams: Streams,
     lr: float,
-) -> Iterator[Metrics]:
+) -> tuple[list[Metrics], list[State]]:
     optimizer = torch.optim.SGD(
         network.parameter_groups(lr),
         momentum=training.momentum,
@@ -95,33 +107,57 @@ def _train(
         nesterov=True,
     )
     order, weak, strong = streams("order"), streams("weak"), streams("strong")
-    parameters = [parameter for parameter, _ in models.pairs]
-    states = None
+    view = _label_view(data.views, training, streams)
+    epochs: list[Metrics] = []
+    states: list[State] | None = None
     for _ in range(training.epochs):
-        sweep = predict(network, data.images, data.views.evaluate)
+        sweep = Sweep(lambda: predict(network, data.images, view), models.others)
         states = objective.prepare(sweep, states)
         total = torch.zeros(())
         _train_mode(network, len(data.images))
         for indices in batches(len(data.images), training.batch_size, order):
-            step = _step(indices, data, models, weak, strong)
-            loss, states = objective.loss(step, states)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(parameters, training.clip)
-            optimizer.step()
+            loss, states = objective.loss(_step(indices, data, models, weak, strong), states)
+            _descend(optimizer, loss, [parameter for parameter, _ in models.pairs], training.clip)
             total += loss.detach() * len(indices)
         if not torch.isfinite(total):
             raise Diverged("the loss is not finite any more; lower lr")
-        readings = objective.readings(states)
-        yield {"loss": float(total) / len(data.images), "entropy": float(sweep.entropies.mean()), **readings}
+        entropy = {"entropy": float(sweep.entropies.mean())} if sweep.made else {}
+        epochs.append({"loss": float(total) / len(data.images), **entropy, **objective.readings(states)})
+    return epochs, states or []
+
+
+def _descend(
+    optimizer: torch.optim.Optimizer, loss: Tensor, parameters: list[Parameter], clip: float
+) -> None:
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(parameters, clip)
+    optimizer.step()
+
+
+def _sweep(network: Network, model: Weights, data: ClientData) -> Prediction:
+    """Return what a model says of all of the client's images in evaluation view."""
+    network.load_state_dict(model)
+    return predict(network, data.images, data.views.evaluate)
+
+
+def _label_view(views: Views, training: Training, streams: Streams) -> Callable[[Tensor], Tensor]:
+    if training.label_view == "evaluation":
+        return views.evaluate
+    generator = streams("labels")
+    return lambda images: views.weak(images, generator)
 
 
 def batches(count: int, size: int, generator: torch.Generator) -> list[Tensor]:
     """Cut a random order of ``count`` images into batches; a lone last image joins the batch before it."""
-    parts = list(torch.split(torch.randperm(count, generator=generator), size))
-    if len(parts) > 1 and len(parts[-1]) == 1:
-        parts[-2:] = [torch.cat(parts[-2:])]
-    return parts
+    order = torch.randperm(count, generator=generator)
+    full = size * (batch_count(count, size) - 1)
+    return [*torch.split(order[:full], size), order[full:]] if full else [order]
+
+
+def batch_count(count: int, size: int) -> int:
+    """Return into how many batches ``count`` images are cut."""
+    return max(1, math.ceil((count - 1) / size))
 
 
 def _train_mode(network: Network, images: int) -> None:
@@ -141,6 +177,7 @@ def _step(
 def _models(
     network: Network,
     received: Weights,
+    package: Package,
     memory: Memory,
     data: ClientData,
     objective: Objective,
@@ -149,6 +186,13 @@ def _models(
 ) -> Models:
     """Set up the models that the objective needs, and only those."""
     needs = objective.needs
+    asked = {"teacher": Need.TEACHER_ONCE, "source": Need.SOURCE_ONCE}
+    others = {
+        name: _sweep(network, package.models[name], data)
+        for name, need in asked.items()
+        if need in needs and name in package.models
+    }
+    network.load_state_dict(received)
     once = None
     if Need.SERVER_ONCE in needs:  # the network still is the server's: no second model is needed
         generator = streams("server")
@@ -166,6 +210,8 @@ def _models(
             if parameter.requires_grad
         ],
         joint=Need.STRONG in needs and (not network.norms if training.joint is None else training.joint),
+        others=others,
+        draws=streams("terms"),
     )
 
 

@@ -8,13 +8,10 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from fedscal.objective.functional import soft_neighbourhood_density
 from fedscal.types import Metrics, Prediction
-
-_NEIGHBOURS = 1000
-"""Soft neighbourhood density compares all pairs of this many images at most."""
 
 
 def accuracy(predicted: Tensor, labels: Tensor) -> float:
@@ -26,20 +23,6 @@ def infomax(prediction: Prediction) -> float:
     """IM = H(mean p) - mean H(p): high where predictions are sure and classes balanced."""
     mean = prediction.probabilities.mean(dim=0)
     return float(-torch.xlogy(mean, mean).sum() - prediction.entropies.mean())
-
-
-def soft_neighbourhood_density(probabilities: Tensor, temperature: float = 0.05) -> float:
-    """SND: the mean entropy of the softmax over similarities to the other images (Saito et al., ICCV 2021).
-
-    High where images lie in dense clusters of equal prediction.
-    """
-    if len(probabilities) < 3:
-        return 0.0
-    rows = torch.linspace(0, len(probabilities) - 1, min(len(probabilities), _NEIGHBOURS)).long()
-    points = F.normalize(probabilities[rows], dim=1)
-    similarity = (points @ points.T / temperature).fill_diagonal_(-torch.inf)
-    log_p = torch.log_softmax(similarity, dim=1)
-    return float(-(log_p.exp() * log_p.clamp_min(-1e9)).sum(dim=1).mean())
 
 
 def effective_classes(predicted: Tensor, classes: int) -> float:

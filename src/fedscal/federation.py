@@ -29,6 +29,10 @@ class Driver(Protocol):
         """Let clients train; yield their answers in any order."""
         ...
 
+    def profile(self) -> Mapping[ClientId, Weights]:
+        """Let every client tell of itself what the method asks for, once before the first round."""
+        ...
+
     def evaluate(self, models: Mapping[ClientId, Weights]) -> Mapping[ClientId, Metrics]:
         """Let each client judge a model on its own data; only scalars come back."""
         ...
@@ -36,11 +40,15 @@ class Driver(Protocol):
 
 @dataclass(frozen=True)
 class Schedule:
-    """How many rounds, who takes part, and at which learning rate."""
+    """How many rounds, who takes part, and at which learning rate.
+
+    ``rates`` names the learning rate of every round, where it is not the cosine.
+    """
 
     rounds: int
     participation: float
     lr: float
+    rates: Sequence[float] = ()
 
     def sample(self, clients: Sequence[ClientId], seed: int, round_: int) -> list[ClientId]:
         """Draw ceil(rate * K) clients, at least one, by (seed, round): a resumed run draws the same."""
@@ -49,7 +57,9 @@ class Schedule:
         return sorted(clients[int(i)] for i in order[:count])
 
     def lr_at(self, round_: int) -> float:
-        """Return the learning rate of round 1..T: a cosine from ``lr`` towards 0."""
+        """Return the learning rate of round 1..T: a cosine from ``lr`` towards 0 unless given."""
+        if self.rates:
+            return self.rates[round_ - 1]
         return self.lr * 0.5 * (1 + math.cos(math.pi * (round_ - 1) / self.rounds))
 
 
@@ -63,7 +73,6 @@ class Round:
     participants: Sequence[ClientId]
     replies: Sequence[Reply]
     failures: Sequence[Failure]
-    drift: Mapping[ClientId, float]
     bytes_down: Mapping[ClientId, int]
     seconds: float
 
@@ -97,11 +106,13 @@ def _round(
     rule: ServerRule, driver: Driver, state: ServerState, schedule: Schedule, seed: int, index: int
 ) -> Round:
     started = time.perf_counter()
-    chosen = schedule.sample(driver.clients, seed, index)
+    everyone = rule.calls_everyone(state)
+    chosen = sorted(driver.clients) if everyone else schedule.sample(driver.clients, seed, index)
     lr = schedule.lr_at(index)
     packages = {client: Package(index, lr, rule.send(state, client)) for client in chosen}
-    model = packages[chosen[0]].models["server"]
-    replies, failures = screen(driver.exchange(packages), frozenset(chosen), index, model)
+    model = next(iter(packages[chosen[0]].models.values()))
+    answers = driver.exchange(packages)
+    replies, failures = screen(answers, frozenset(chosen), index, model, rule.reports(state))
     merged = rule.merge(state, replies) if replies else state
     return Round(
         index=index,
@@ -110,7 +121,6 @@ def _round(
         participants=chosen,
         replies=replies,
         failures=failures,
-        drift={r.client: weights.distance(r.weights, packages[r.client].models["server"]) for r in replies},
         bytes_down={c: weights.byte_count(weights.flatten(p.models)) for c, p in packages.items()},
         seconds=time.perf_counter() - started,
     )

@@ -11,23 +11,55 @@ from dataclasses import dataclass
 
 from fedscal.errors import UsageError, nearest
 from fedscal.objective.alignment import Alignment
+from fedscal.objective.blend import Blend
+from fedscal.objective.bmd import Bmd
 from fedscal.objective.contrastive import Contrastive
+from fedscal.objective.distillation import Distillation
+from fedscal.objective.local_classifier import LocalClassifier
 from fedscal.objective.proximal import Proximal
+from fedscal.objective.self_training import SelfTraining
 from fedscal.objective.shot import Shot
+from fedscal.objective.start import Received, Start
+from fedscal.objective.style import style
 from fedscal.objective.term import Objective, Term
+from fedscal.objective.two_phase import TwoPhase
+from fedscal.objective.ucon import Ucon
 from fedscal.options import Option, Value, construct, options_of
-from fedscal.server.rule import Average, Frozen, Isolated, ServerRule
+from fedscal.server.average import Average
+from fedscal.server.dual_adapt import DualAdapt
+from fedscal.server.rule import Frozen, Isolated, ServerRule
+from fedscal.server.style_clusters import StyleClusters
+from fedscal.server.weighted_clusters import WeightedClusters
+from fedscal.types import Profile
 
 
 @dataclass(frozen=True)
 class Method:
-    """One row: what is added to the local adaptation, and what the server does."""
+    """One row: what is added to the local adaptation, and what the server does.
+
+    Attributes:
+        title: the name in tables.
+        rule: the server's part.
+        regularizers: the terms beside the local adaptation.
+        idea: what it does, in a few words.
+        reference: where it comes from.
+        adaptation: the local adaptation that it is run with unless another is chosen.
+        start: how a client turns the received models into the one that it trains.
+        profile: what a client tells of its images once, before the first round.
+        caveat: what a reader of its numbers must know: whether it is a reconstruction.
+        reveals: what leaves a client beside its weights, its number of images and training scalars.
+    """
 
     title: str
     rule: type[ServerRule]
     regularizers: tuple[type[Term], ...]
     idea: str
     reference: str
+    adaptation: str = "shot"
+    start: type[Start] = Received
+    profile: Profile | None = None
+    caveat: str = ""
+    reveals: str = ""
 
 
 _PAPER = "Yashwanth et al., FedSCAl, WACV 2026"
@@ -46,12 +78,47 @@ METHODS: Mapping[str, Method] = {
         "features near the server's, away from the old",
         "Li et al., CVPR 2021",
     ),
+    "fedwca": Method(
+        "FedWCA",
+        WeightedClusters,
+        (TwoPhase,),
+        "one model a cluster of clients, blended by each client",
+        "Mori et al., WACV 2025",
+        start=Blend,
+        caveat="reconstruction",
+        reveals="the share of each cluster model in its blend",
+    ),
+    "ladd": Method(
+        "LADD",
+        StyleClusters,
+        (Distillation,),
+        "clusters by image style, self-training, distillation from the source model",
+        "Shenaj et al., WACV 2023",
+        adaptation="self-training",
+        profile=style,
+        caveat="reading for classification",
+        reveals="its style, once: the mean low-frequency amplitude of its images",
+    ),
+    "dualadapt": Method(
+        "DualAdapt",
+        DualAdapt,
+        (LocalClassifier,),
+        "the server's classifier agrees with the clients' own",
+        "Yao et al., WACV 2022",
+        caveat="source-free reading; original uses source data",
+        reveals="a classifier, and mean, variance and share of its features in every pseudo-class",
+    ),
     "fedscal": Method(
         "FedSCAl", Average, (Alignment,), "align predictions with the server's and one's own", _PAPER
     ),
 }
 
-ADAPTATIONS: Mapping[str, type[Term]] = {"shot": Shot}
+ADAPTATIONS: Mapping[str, type[Term]] = {
+    "shot": Shot,
+    "bmd": Bmd,
+    "ucon": Ucon,
+    "self-training": SelfTraining,
+}
 
 
 def method(name: str) -> Method:
@@ -66,7 +133,7 @@ def build_objective(name: str, adaptation: str, values: Mapping[str, Value]) -> 
     if adaptation not in ADAPTATIONS:
         raise UsageError(f"adaptation={adaptation}: no such adaptation{nearest(adaptation, ADAPTATIONS)}")
     parts = (ADAPTATIONS[adaptation], *method(name).regularizers)
-    return Objective(tuple(construct(part, values) for part in parts))
+    return Objective(tuple(construct(part, values) for part in parts), method(name).start())
 
 
 def build_rule(name: str, values: Mapping[str, Value]) -> ServerRule:

@@ -7,8 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from fedscal.federation import Round
-from fedscal.types import ClientId, Metrics
-from fedscal.weights import byte_count
+from fedscal.types import ClientId, Metrics, Reply
+from fedscal.weights import byte_count, flatten
 
 Line = dict[str, Any]
 SIGNALS = {"entropy": -1.0, "infomax": 1.0, "snd": 1.0}
@@ -66,10 +66,10 @@ def round_line(
     clients: dict[ClientId, dict[str, Any]] = {c: {"domain": domains[c], **m} for c, m in judged.items()}
     for reply in done.replies:
         clients[reply.client] |= {
-            "drift": done.drift[reply.client],
+            "drift": reply.drift,
             "seconds": reply.seconds,
             "bytes_down": done.bytes_down[reply.client],
-            "bytes_up": byte_count(reply.weights),
+            "bytes_up": _bytes_up(reply),
             "epochs": [dict(epoch) for epoch in reply.epochs],
         }
         if "accuracy" in local[reply.client]:
@@ -86,9 +86,13 @@ def round_line(
         "seconds": {"adapt": done.seconds, "evaluate": seconds},
         "bytes": {
             "down": sum(done.bytes_down.values()),
-            "up": sum(byte_count(reply.weights) for reply in done.replies),
+            "up": sum(map(_bytes_up, done.replies)),
         },
     }
+
+
+def _bytes_up(reply: Reply) -> int:
+    return byte_count(reply.weights) + byte_count(flatten(reply.reports))
 
 
 def _accuracies(clients: Mapping[ClientId, Mapping[str, Any]], domains: Mapping[ClientId, str]) -> Line:

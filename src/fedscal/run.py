@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedscal import files, weights
-from fedscal.build import Layout, build_layout, build_schedule, build_site
+from fedscal.build import Layout, build_layout, build_schedule, build_site, check_feasible, network_for
 from fedscal.checkpoint import Checkpoint
 from fedscal.data.cache import prepare
 from fedscal.data.registry import benchmark
 from fedscal.drivers.in_process import Executor, InProcess, WorkerProcess, worker_count
 from fedscal.errors import UsageError
 from fedscal.federation import Round, Schedule, federate
-from fedscal.methods import build_rule
+from fedscal.methods import build_rule, method
 from fedscal.metrics import (
     Line,
     accuracy_summary,
@@ -30,11 +30,14 @@ from fedscal.metrics import (
 from fedscal.models.store import model_files
 from fedscal.record import RunDirectory
 from fedscal.rng import compute_threads
-from fedscal.server.rule import ServerRule, ServerState
+from fedscal.server.rule import Briefing, ServerRule, ServerState
 from fedscal.source import SourceModel, model_card, source_model
 from fedscal.spec import EXECUTION_KEYS, RunSpec
 from fedscal.types import ClientId, Weights
 from fedscal.version import __version__
+
+_SMALL = 64
+"""Notes of the server of so many numbers at most are written on the model's card: a client's cluster, say."""
 
 
 class Listener(Protocol):
@@ -87,6 +90,7 @@ def adapt(spec: RunSpec, out: Path | str, listener: Listener | None = None) -> R
         if directory.started:
             raise UsageError(f"{out} already holds a run. Go on with --resume {out}, or give another --out.")
         _prepare_data(spec, listener)  # first: a run that cannot start must not look like one
+        check_feasible(spec, build_layout(spec))
         directory.begin(spec)
         with directory.log():
             _execute(spec, directory, listener)
@@ -140,7 +144,7 @@ def _latest(directory: RunDirectory, listener: Listener) -> Checkpoint | None:
 
 
 def _driver(spec: RunSpec, layout: Layout, directory: RunDirectory, listener: Listener) -> InProcess:
-    asked = len(build_schedule(spec).sample(layout.clients, spec.seed, 1))
+    asked = len(build_schedule(spec, layout).sample(layout.clients, spec.seed, 1))
     count = worker_count(spec.workers, spec.threads, asked)
     keys = {**spec.flat(), **spec.hyper}
     executors: list[Executor] = (
@@ -168,12 +172,12 @@ class _Run:
 
     def go(self, found: Checkpoint | None) -> None:
         """Run the rounds that are not done yet, then write the summary, the model and the report."""
-        rule, schedule = build_rule(self.spec.method, self.spec.hyper), build_schedule(self.spec)
+        rule, schedule = build_rule(self.spec.method, self.spec.hyper), build_schedule(self.spec, self.layout)
         self.lines = self.directory.rewind(found.round if found else -1)
         if found and [line["round"] for line in self.lines] != list(range(found.round + 1)):
             self._start_over()
             found = None
-        state = found.state if found else rule.init(self.source.weights)
+        state = found.state if found else rule.init(self._briefing())
         self.listener.stage(self.spec.method, schedule.rounds if rule.trains else 1)
         if not found:
             self._record_source(rule, state)
@@ -181,6 +185,17 @@ class _Run:
             self.listener.round(line)
         state = self._rounds(rule, schedule, state)
         self._finish(state)
+
+    def _briefing(self) -> Briefing:
+        """Gather what the server needs before the first round; clients speak only if the method asks."""
+        asked = method(self.spec.method).profile is not None
+        return Briefing(
+            source=self.source.weights,
+            first_layer=network_for(self.spec, benchmark(self.spec.benchmark)).first_layer,
+            rounds=self.spec.rounds,
+            gaussians=self.source.gaussians,
+            profiles=self.driver.profile() if asked else {},
+        )
 
     def _start_over(self) -> None:
         """Lines of the record are missing: only the whole run, done again, can give them back."""
@@ -227,7 +242,8 @@ class _Run:
         self.directory.checkpoints.save(line["round"], state)
 
     def _save_models(self, name: str, state: ServerState, round_: int) -> None:
-        card = {**model_card(self.spec), "method": self.spec.method, "round": round_}
+        notes = {name: note.tolist() for name, note in state.notes.items() if note.numel() <= _SMALL}
+        card = {**model_card(self.spec), "method": self.spec.method, "round": round_, "notes": notes}
         for key, model in state.models.items():
             label = name if len(state.models) == 1 else f"{name}-{key}"
             self.directory.save_model(model_files(label, model, card))

@@ -27,9 +27,13 @@ from fedscal.types import Weights
 
 @dataclass(frozen=True)
 class SourceModel:
-    """A trained source model, where it is kept, and its accuracy (%) on held-out source images."""
+    """A trained source model, where it is kept, and its accuracy (%) on held-out source images.
+
+    ``gaussians`` are the mean and variance of the source features of every class.
+    """
 
     weights: Weights
+    gaussians: Weights
     path: Path
     accuracy: float
     seconds: float
@@ -45,7 +49,10 @@ def source_model(spec: RunSpec, on_epoch: Callable[[], None] = lambda: None) -> 
     with files.one_builder(folder.parent / f".{folder.name}"):
         try:
             weights, card = load_model(folder, "model")
-            return SourceModel(weights, folder, card["source_accuracy"], card["seconds"], cached=True)
+            gaussians, _ = load_model(folder, "gaussians")
+            return SourceModel(
+                weights, gaussians, folder, card["source_accuracy"], card["seconds"], cached=True
+            )
         except ModelRefused:
             return _train(spec, data, recipe, identity, folder, on_epoch)
 
@@ -75,11 +82,12 @@ def _train(
     network = network_for(spec, data, stream_seed(spec.seed, "source-init"))
     pictures, truth = images(data, spec.source), labels(data, spec.source)
     with compute_threads(spec.threads):
-        weights, accuracy = pretrain(network, pictures, truth, data.views, recipe, spec.seed, on_epoch)
+        made = pretrain(network, pictures, truth, data.views, recipe, spec.seed, on_epoch)
     seconds = time.perf_counter() - started
-    card = {**model_card(spec), "source_accuracy": accuracy, "seconds": seconds, "made_from": identity}
-    files.write_dir(folder, model_files("model", weights, card))
-    return SourceModel(weights, folder, accuracy, seconds, cached=False)
+    card = {**model_card(spec), "source_accuracy": made.accuracy, "seconds": seconds, "made_from": identity}
+    gaussians = model_files("gaussians", made.gaussians, model_card(spec))
+    files.write_dir(folder, {**model_files("model", made.weights, card), **gaussians})
+    return SourceModel(made.weights, made.gaussians, folder, made.accuracy, seconds, cached=False)
 
 
 def model_card(spec: RunSpec) -> dict[str, Any]:

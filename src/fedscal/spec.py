@@ -34,16 +34,22 @@ class RunSpec:
     benchmark: str = option("digits", "data set: several domains with the same classes")
     source: str = option("", "domain that the source model is trained on; the others are the clients'")
     method: str = option("fedscal", "federated method, see `fedscal methods`")
-    adaptation: str = option("shot", "local adaptation in the LoA slot")
+    adaptation: str = option("", "local adaptation in the LoA slot; the method's own if not given")
     model: str = option("convnet", "network")
     rounds: int = option(12, "communication rounds T", low=1, high=100_000)
     local_epochs: int = option(5, "local epochs E", low=1, high=10_000)
     participation: float = option(0.3, "share of the clients that take part in a round", above=0, high=1)
     clients_per_domain: int = option(5, "clients that each target domain is cut into", low=1, high=100_000)
     lr: float = option(0.03, "clients' learning rate in the first round", above=0, high=10)
+    lr_schedule: Literal["cosine", "oscillating"] = option(
+        "cosine", "rate over the rounds: a cosine towards 0, or the authors' code's, which rises again"
+    )
     batch_size: int = option(64, "images in a client's batch", low=2, high=65_536)
     view_passes: Literal["auto", "separate", "joint"] = option(
         "auto", "weak and strong view in one forward pass; auto: only without BatchNorm"
+    )
+    label_view: Literal["evaluation", "weak"] = option(
+        "evaluation", "view of the images that pseudo-labels and threshold are taken from"
     )
     pretrain_epochs: int = option(50, "epochs of source training", low=1, high=10_000)
     pretrain_lr: float = option(0.03, "learning rate of source training", above=0, high=10)
@@ -73,7 +79,8 @@ class RunSpec:
             if name not in known:
                 raise UsageError(f"unknown key '{name}'{nearest(name, known)}")
         chosen = benchmark(str(given.get("benchmark", cls.benchmark)))
-        values = {name: known[name].parse(value) for name, value in {**chosen.defaults, **given}.items()}
+        own = {"adaptation": method(str(given.get("method", cls.method))).adaptation}
+        values = {n: known[n].parse(value) for n, value in {**chosen.defaults, **own, **given}.items()}
         core = {name: values.pop(name) for name in list(values) if name in options_of(cls)}
         spec = cls(**core, hyper=dict(sorted(values.items())))  # type: ignore[arg-type]
         spec._check()

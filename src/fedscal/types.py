@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -13,10 +13,12 @@ ClientId = str
 Weights = Mapping[str, Tensor]
 """A state dict: parameters and buffers by name."""
 Groups = Mapping[str, Weights]
-"""Named groups of tensors: the models of a package, of a server state, or a client's memory."""
+"""Named groups of tensors: the models of a package or a server state, a client's memory or reports."""
 Memory = Groups
 """What a client keeps between rounds; it never leaves the client."""
 Metrics = Mapping[str, float]
+Profile = Callable[[Tensor], Weights]
+"""What a method has a client tell of its images, once."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,45 @@ class Prediction:
         return Prediction(self.features[rows], self.logits[rows])
 
 
-Sweep = Prediction
-"""One evaluation pass over a client's whole data, made at the start of a local epoch."""
+class Sweep(Prediction):
+    """One evaluation pass over a client's whole data, at the start of a local epoch.
+
+    The pass is made when a term first looks at it: an objective that never does is not charged for it.
+
+    Attributes:
+        others: what other models of the package say of the same images, by name; made once a round.
+    """
+
+    others: Mapping[str, Prediction]
+
+    def __init__(
+        self, make: Callable[[], Prediction], others: Mapping[str, Prediction] | None = None
+    ) -> None:
+        self.__dict__.update(_make=make, others=others or {})
+
+    @cached_property
+    def _made(self) -> Prediction:
+        made: Prediction = self.__dict__["_make"]()
+        return made
+
+    @property
+    def made(self) -> bool:
+        """Whether anybody has looked."""
+        return "_made" in self.__dict__
+
+    @property
+    def features(self) -> Tensor:
+        """The features of every image."""
+        return self._made.features
+
+    @property
+    def logits(self) -> Tensor:
+        """The logits of every image."""
+        return self._made.logits
+
+    def by(self, name: str) -> Prediction:
+        """Return what the package's model of that name says, or this pass if there is no such model."""
+        return self.others.get(name, self)
 
 
 @dataclass(frozen=True)
@@ -55,7 +94,15 @@ class Package:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a client sends back: its model and scalars, one mapping a local epoch; nothing of its data."""
+    """What a client sends back.
+
+    Attributes:
+        weights: its model.
+        examples: how many images it trained on.
+        epochs: scalars, one mapping a local epoch.
+        drift: the distance ||w_k - w^r|| of its model from the one that it started from.
+        reports: small tensors that the method's server rule asks for, and nothing else of its data.
+    """
 
     client: ClientId
     round: int
@@ -63,6 +110,8 @@ class Reply:
     examples: int
     epochs: Sequence[Metrics] = field(default_factory=tuple)
     seconds: float = 0.0
+    drift: float = 0.0
+    reports: Groups = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

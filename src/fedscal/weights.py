@@ -46,9 +46,14 @@ def distance(a: Weights, b: Weights) -> float:
     squares = (
         (a[name].double() - b[name].double()).square().sum().item()
         for name in sorted(a)  # the order in which tensors arrive must not move the last bit
-        if a[name].is_floating_point() and "running_" not in name
+        if a[name].is_floating_point() and not is_statistic(name)
     )
     return float(sum(squares) ** 0.5)
+
+
+def is_statistic(name: str) -> bool:
+    """Whether a tensor of this name is a BatchNorm running statistic."""
+    return name.rpartition(".")[2].startswith("running_")
 
 
 def digest(weights: Weights) -> str:

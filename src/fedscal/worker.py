@@ -20,6 +20,7 @@ from fedscal.drivers.wire import (
     Message,
     join_memory,
     read_message,
+    reply_groups,
     reply_header,
     split_memory,
     write_message,
@@ -34,9 +35,11 @@ def answer(site: Site, request: Message) -> Message:
     models, memory = split_memory(request.groups)
     if request.header["do"] == "evaluate":
         return Message({"metrics": site.evaluate(request.header["clients"], models["server"])})
+    if request.header["do"] == "profile":
+        return Message({}, {"profile": site.profile(request.header["client"])})
     package = Package(request.header["round"], request.header["lr"], models)
     reply, kept = site.train(request.header["client"], package, memory)
-    return Message({"reply": reply_header(reply)}, join_memory({"weights": reply.weights}, kept))
+    return Message({"reply": reply_header(reply)}, join_memory(reply_groups(reply), kept))
 
 
 def _requests(stream: BinaryIO) -> queue.Queue[Message]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -9,29 +11,38 @@ import torch
 
 from fedscal import weights
 from fedscal.methods import METHODS
-from fedscal.server.rule import ServerRule, ServerState
+from fedscal.server.rule import Briefing, ServerRule, ServerState
 from fedscal.server.screen import screen
 from fedscal.types import Reply, Weights
-from toys import reply
+from toys import gaussians, reply, tiny_network
 
 RULES = {row.rule.__name__: row.rule for row in METHODS.values()}
 CLIENTS = ("a", "b", "c")
 
 
 def make_model(seed: int, counter: int = 0) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return {
-        "layer.weight": torch.randn(3, 2, generator=generator) * 10.0**seed,
-        "norm.running_var": torch.rand(3, generator=generator),
-        "norm.num_batches_tracked": torch.tensor(counter),
-    }
+    """Return a real model of a few weights, the larger the seed the larger they are."""
+    found = weights.snapshot(tiny_network(seed=seed).state_dict())
+    moved = {n: t * 10.0**seed if t.is_floating_point() else t + counter for n, t in found.items()}
+    return moved | {"head.weight": found["head.weight"], "head.bias": found["head.bias"]}
 
 
 SOURCE = make_model(0)
+STYLES = {client: {"amplitude": torch.full((1, 3, 3), 1.0 + n // 2)} for n, client in enumerate(CLIENTS)}
 
 
-def replies() -> list[Reply]:
-    return [reply(c, make_model(i + 1, counter=10 - i), examples=i + 1) for i, c in enumerate(CLIENTS)]
+def begin(rule: ServerRule) -> ServerState:
+    return rule.init(Briefing(SOURCE, "backbone.0.weight", rounds=2, gaussians=gaussians(), profiles=STYLES))
+
+
+def replies(rule: ServerRule, state: ServerState, clients: Sequence[str] = CLIENTS) -> list[Reply]:
+    """Return an answer of each client, with the reports that the rule waits for."""
+    found = []
+    for number, client in enumerate(CLIENTS):
+        told = {g: {n: t + number + 1 for n, t in ts.items()} for g, ts in rule.reports(state).items()}
+        answer = reply(client, make_model(number + 1, counter=10 - number), examples=number + 1)
+        found.append(replace(answer, reports=told))
+    return [answer for answer in found if answer.client in clients]
 
 
 @pytest.fixture(params=RULES.values(), ids=RULES.keys())
@@ -40,8 +51,13 @@ def rule(request: pytest.FixtureRequest) -> ServerRule:
     return found
 
 
+def second_round(rule: ServerRule) -> ServerState:
+    """Return the state after everybody answered once."""
+    return rule.merge(begin(rule), replies(rule, begin(rule)))
+
+
 def digest(state: ServerState) -> str:
-    return weights.digest(weights.flatten(state.models))
+    return weights.digest(weights.flatten(state.groups()))
 
 
 def looks_like(found: Weights, model: Weights) -> bool:
@@ -51,23 +67,24 @@ def looks_like(found: Weights, model: Weights) -> bool:
 
 
 def test_before_the_first_round_every_client_starts_from_the_source_model(rule: ServerRule) -> None:
-    state = rule.init(SOURCE)
+    state = begin(rule)
     for client in CLIENTS:
         assert weights.digest(rule.send(state, client)["server"]) == weights.digest(SOURCE)
         assert weights.digest(rule.deployed(state, client)) == weights.digest(SOURCE)
 
 
 def test_the_merged_state_does_not_depend_on_the_order_of_the_answers(rule: ServerRule) -> None:
-    found = set()
-    for answers in permutations(replies()):
-        sound, failures = screen(answers, frozenset(CLIENTS), 1, SOURCE)
+    found, state = set(), second_round(rule)
+    for answers in permutations(replies(rule, state)):
+        sound, failures = screen(answers, frozenset(CLIENTS), 1, SOURCE, rule.reports(state))
         assert not failures
-        found.add(digest(rule.merge(rule.init(SOURCE), sound)))
+        found.add(digest(rule.merge(state, sound)))
     assert len(found) == 1
 
 
 def test_merging_leaves_state_and_replies_as_they_were_and_repeats(rule: ServerRule) -> None:
-    state, answers = rule.init(SOURCE), replies()
+    state = second_round(rule)
+    answers = replies(rule, state)
     before = digest(state), [weights.digest(answer.weights) for answer in answers]
     merged = [digest(rule.merge(state, answers)) for _ in range(2)]
     assert merged[0] == merged[1]
@@ -75,34 +92,34 @@ def test_merging_leaves_state_and_replies_as_they_were_and_repeats(rule: ServerR
 
 
 def test_a_rule_that_trains_moves_the_models_of_those_who_answered(rule: ServerRule) -> None:
-    state = rule.merge(rule.init(SOURCE), replies())
+    state = second_round(rule)
     for client in CLIENTS:
         moved = weights.distance(rule.deployed(state, client), SOURCE) > 0
         assert moved == rule.trains
 
 
 def test_models_keep_their_shape_and_stay_finite_over_rounds(rule: ServerRule) -> None:
-    state = rule.init(SOURCE)
-    for answers in (replies(), replies()[:1], replies()[1:]):
-        state = rule.merge(state, answers)
+    state = begin(rule)
+    for who in (CLIENTS, CLIENTS[:1], CLIENTS[1:]):
+        state = rule.merge(state, replies(rule, state, who))
         for client in (*CLIENTS, "never-sampled"):
-            for model in (rule.deployed(state, client), rule.send(state, client)["server"]):
+            for model in (rule.deployed(state, client), *rule.send(state, client).values()):
                 assert looks_like(model, SOURCE)
                 assert weights.first_not_finite(model) is None
 
 
 def test_counters_stay_whole_numbers_and_never_run_backwards(rule: ServerRule) -> None:
-    state = rule.merge(rule.init(SOURCE), replies())
-    name = "norm.num_batches_tracked"
-    for answer in replies() if rule.trains else []:
+    state = second_round(rule)
+    name = "backbone.1.num_batches_tracked"
+    for answer in replies(rule, begin(rule)) if rule.trains else []:
         assert rule.deployed(state, answer.client)[name] >= answer.weights[name]
         assert rule.deployed(state, answer.client)[name].dtype == torch.int64
 
 
 def test_the_state_survives_being_written(rule: ServerRule) -> None:
-    state = rule.merge(rule.init(SOURCE), replies())
-    data = weights.to_bytes(weights.flatten(state.models))
-    back = ServerState(weights.unflatten(weights.from_bytes(data, "state")))
+    state = second_round(rule)
+    data = weights.to_bytes(weights.flatten(state.groups()))
+    back = ServerState.of(weights.unflatten(weights.from_bytes(data, "state")))
     assert digest(back) == digest(state)
     for client in CLIENTS:
         assert weights.digest(rule.deployed(back, client)) == weights.digest(rule.deployed(state, client))

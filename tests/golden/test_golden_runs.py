@@ -23,16 +23,22 @@ from fedscal.data.views import AugmentedViews
 from fedscal.drivers.in_process import InProcess
 from fedscal.drivers.site import Site
 from fedscal.federation import Schedule, federate
-from fedscal.methods import build_objective, build_rule
-from fedscal.models.pretrain import SourceTraining, pretrain
+from fedscal.methods import METHODS, build_objective, build_rule
+from fedscal.models.pretrain import SourceTraining, Trained, pretrain
 from fedscal.rng import compute_threads
-from fedscal.types import Weights
+from fedscal.server.rule import Briefing
 from toys import Kept, blobs, tiny_network
 
 GOLDEN: dict[str, list[tuple[float, float]]] = {
     "fedloa": [(-0.455925, 73.958333), (-0.480122, 82.291667), (-0.563263, 87.5)],
     "fedprox": [(-0.454685, 73.958333), (-0.479596, 82.291667), (-0.563009, 87.5)],
     "fedmoon": [(-0.455925, 73.958333), (-0.011903, 79.166667), (0.153615, 86.458333)],
+    "fedloa+bmd": [],
+    "fedloa+ucon": [],
+    "fedwca": [],
+    "ladd": [],
+    "dualadapt": [],
+    "fedscal+bmd": [],
     "fedscal": [(0.519792, 80.208333), (0.79513, 85.416667), (0.647752, 90.625)],
 }
 
@@ -41,26 +47,31 @@ BRIGHTNESS = {"dim-0": 60, "dim-1": 60, "dark-0": 35, "dark-1": 35}
 
 
 @cache
-def source() -> Weights:
+def source() -> Trained:
     recipe = SourceTraining(epochs=6, batch_size=16, lr=0.05)
-    return pretrain(tiny_network(), *blobs(90, seed=1), VIEWS, recipe, seed=0)[0]
+    return pretrain(tiny_network(), *blobs(90, seed=1), VIEWS, recipe, seed=0)
 
 
-def play(method: str) -> list[tuple[float, float]]:
-    """Return (loss, accuracy) of every round."""
+def play(case: str) -> list[tuple[float, float]]:
+    """Return (loss, accuracy) of every round of a method, ``+`` a local adaptation if not its own."""
+    method, _, chosen = case.partition("+")
+    adaptation = chosen or METHODS[method].adaptation
     drawn = {client: blobs(24, 10 + i, bright) for i, (client, bright) in enumerate(BRIGHTNESS.items())}
     site = Site(
         data={client: ClientData(images, VIEWS) for client, (images, _) in drawn.items()},
         labels={client: labels for client, (_, labels) in drawn.items()},
         network=tiny_network(),
-        objective=build_objective(method, "shot", {"tau_init": 0.6}),
+        objective=build_objective(method, adaptation, {"tau_init": 0.6}),
         training=Training(epochs=2, batch_size=8),
         seed=0,
+        describe=METHODS[method].profile,
     )
     rule, schedule = build_rule(method, {}), Schedule(rounds=3, participation=0.75, lr=0.05)
     driver = InProcess(sorted(drawn), [site], Kept())
     found = []
-    for done in federate(rule, driver, rule.init(source()), schedule, seed=0):
+    profiles, layer = driver.profile() if site.describe else {}, site.network.first_layer
+    state = rule.init(Briefing(source().weights, layer, schedule.rounds, source().gaussians, profiles))
+    for done in federate(rule, driver, state, schedule, seed=0):
         judged = driver.evaluate({client: rule.deployed(done.state, client) for client in drawn})
         loss = fmean(reply.epochs[-1]["loss"] for reply in done.replies)
         found.append((loss, fmean(row["accuracy"] for row in judged.values())))

@@ -104,7 +104,7 @@ def test_digits_cut_into_more_clients_than_images_run(fedscal, cache, tmp_path):
 def test_a_collapse_is_told_in_metrics_summary_and_on_the_screen(fedscal, tmp_path):
     """Rigged: after the first round the head knows one class only."""
     rig = (
-        "import fedscal.server.rule as r, torch\n"
+        "import fedscal.server.average as r, torch\n"
         "real = r.Average.merge\n"
         "def merge(self, state, replies):\n"
         "    merged = real(self, state, replies)\n"

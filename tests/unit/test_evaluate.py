@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedscal import evaluate as module
-from fedscal.evaluate import accuracy, effective_classes, infomax, judge, soft_neighbourhood_density
+from fedscal.evaluate import accuracy, effective_classes, infomax, judge
+from fedscal.objective import functional
+from fedscal.objective.functional import soft_neighbourhood_density
 from toys import prediction, sure
 
 
@@ -68,7 +69,7 @@ def test_neighbourhood_density_of_many_images_uses_some_spread_over_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # 4 of 8 rows: 0, 7/3, 14/3 and 7, rounded down.
-    monkeypatch.setattr(module, "_NEIGHBOURS", 4)
+    monkeypatch.setattr(functional, "_NEIGHBOURS", 4)
     probabilities = random_probabilities(8)
     expected = snd_by_numpy(probabilities[[0, 2, 4, 7]].double().numpy())
     assert soft_neighbourhood_density(probabilities) == pytest.approx(expected, rel=1e-4)

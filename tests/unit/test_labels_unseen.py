@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from fedscal import build, weights
-from fedscal.build import build_schedule, build_site
+from fedscal.build import build_layout, build_schedule, build_site
 from fedscal.data.benchmark import Benchmark
 from fedscal.drivers.in_process import InProcess
 from fedscal.federation import federate
 from fedscal.methods import METHODS, build_rule
 from fedscal.spec import RunSpec
-from toys import Kept
+from toys import Kept, briefing
 
 
 def adapted(spec: RunSpec) -> tuple[str, list[float]]:
@@ -21,13 +21,13 @@ def adapted(spec: RunSpec) -> tuple[str, list[float]]:
     site = build_site(spec)
     source = weights.snapshot(site.network.state_dict())
     rule = build_rule(spec.method, spec.hyper)
-    state = rule.init(source)
     driver = InProcess(sorted(site.data), [site], Kept())
-    for done in federate(rule, driver, state, build_schedule(spec), spec.seed):
+    state = rule.init(briefing(source, driver if site.describe else None, spec.rounds))
+    for done in federate(rule, driver, state, build_schedule(spec, build_layout(spec)), spec.seed):
         state = done.state
         assert not done.failures
     judged = driver.evaluate({client: rule.deployed(state, client) for client in site.data})
-    return weights.digest(weights.flatten(state.models)), [row["accuracy"] for row in judged.values()]
+    return weights.digest(weights.flatten(state.groups())), [row["accuracy"] for row in judged.values()]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -8,9 +8,16 @@ from fedscal.errors import UsageError
 from fedscal.methods import METHODS, build_objective, build_rule, hyperparameters, parts_of
 from fedscal.objective.alignment import Alignment
 from fedscal.objective.contrastive import Contrastive
+from fedscal.objective.distillation import Distillation
+from fedscal.objective.local_classifier import LocalClassifier
 from fedscal.objective.proximal import Proximal
 from fedscal.objective.shot import Shot
-from fedscal.server.rule import Average, Frozen, Isolated
+from fedscal.objective.two_phase import TwoPhase
+from fedscal.server.average import Average
+from fedscal.server.dual_adapt import DualAdapt
+from fedscal.server.rule import Frozen, Isolated
+from fedscal.server.style_clusters import StyleClusters
+from fedscal.server.weighted_clusters import WeightedClusters
 
 
 @pytest.mark.parametrize(
@@ -21,6 +28,9 @@ from fedscal.server.rule import Average, Frozen, Isolated
         ("fedloa", (Shot, Average)),
         ("fedprox", (Shot, Proximal, Average)),
         ("fedmoon", (Shot, Contrastive, Average)),
+        ("fedwca", (Shot, TwoPhase, WeightedClusters)),
+        ("ladd", (Shot, Distillation, StyleClusters)),
+        ("dualadapt", (Shot, LocalClassifier, DualAdapt)),
         ("fedscal", (Shot, Alignment, Average)),
     ],
 )
@@ -57,4 +67,6 @@ def test_the_paper_s_defaults() -> None:
     assert (alignment.lambda_local, alignment.lambda_server, alignment.adaptive) == (1.0, 1.0, True)
     assert (alignment.alignment_loss, alignment.server_labels) == ("kl", "cached")
     assert (Shot().beta, Proximal().mu, Contrastive().mu, Contrastive().temperature) == (0.5, 0.01, 1.0, 0.5)
-    assert "fedscal" in METHODS
+    assert {name: row.adaptation for name, row in METHODS.items() if row.adaptation != "shot"} == {
+        "ladd": "self-training"
+    }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from fedscal.federation import Round
 from fedscal.metrics import (
@@ -129,7 +131,8 @@ def test_the_source_line_holds_the_accuracy_of_the_source_model() -> None:
 
 
 def test_a_round_line_tells_who_took_part_and_who_failed() -> None:
-    answer = reply("sea-0", model(1.0), examples=7)
+    told = {"start": {"blend": torch.zeros(3)}}
+    answer = replace(reply("sea-0", model(1.0), examples=7), drift=1.5, reports=told)
     done = Round(
         index=3,
         lr=0.1,
@@ -137,7 +140,6 @@ def test_a_round_line_tells_who_took_part_and_who_failed() -> None:
         participants=["sea-0", "sea-1"],
         replies=[answer],
         failures=[Failure("sea-1", "out of memory")],
-        drift={"sea-0": 1.5},
         bytes_down={"sea-0": 100, "sea-1": 100},
         seconds=9.0,
     )
@@ -145,7 +147,7 @@ def test_a_round_line_tells_who_took_part_and_who_failed() -> None:
     assert found["accuracy"]["clients"] == {"sea": 77.0, "average": 77.0}
     assert found["accuracy"]["server"]["average"] == 50.0
     assert found["failures"] == {"sea-1": "out of memory"}
-    assert found["bytes"] == {"down": 200, "up": 2 * 4 + 4 + 8}
+    assert found["bytes"] == {"down": 200, "up": 2 * 4 + 4 + 8 + 3 * 4}
     row = found["clients"]["sea-0"]
     assert (row["drift"], row["images"], row["local_accuracy"]) == (1.5, 99, 77)
     assert "drift" not in found["clients"]["sea-1"]

@@ -7,24 +7,22 @@ import torch
 
 from fedscal import weights
 from fedscal.models.network import Network, predict
-from fedscal.models.pretrain import SourceTraining, pretrain
+from fedscal.models.pretrain import SourceTraining, Trained, pretrain
 from fedscal.rng import stream
-from fedscal.types import Weights
 from toys import NoiseViews, blobs, tiny_network
 
 IMAGES, LABELS = blobs(60)
 RECIPE = SourceTraining(epochs=8, batch_size=16, lr=0.05)
 
 
-def train(
-    recipe: SourceTraining = RECIPE, seed: int = 0, network: Network | None = None
-) -> tuple[Weights, float]:
+def train(recipe: SourceTraining = RECIPE, seed: int = 0, network: Network | None = None) -> Trained:
     return pretrain(network or tiny_network(), IMAGES, LABELS, NoiseViews(), recipe, seed)
 
 
 def test_training_learns_and_reports_the_accuracy_on_held_out_images() -> None:
     network = tiny_network()
-    found, accuracy = train(network=network)
+    trained = train(network=network)
+    found, accuracy = trained.weights, trained.accuracy
     held_out = torch.randperm(60, generator=stream(0, "source-split"))[:6]
     network.load_state_dict(found)
     predicted = predict(network, IMAGES[held_out], NoiseViews().evaluate).logits.argmax(dim=1)
@@ -34,22 +32,22 @@ def test_training_learns_and_reports_the_accuracy_on_held_out_images() -> None:
 
 
 def test_training_repeats_bit_for_bit_and_depends_on_the_seed() -> None:
-    first, again, other = (weights.digest(train(seed=seed)[0]) for seed in (0, 0, 1))
+    first, again, other = (weights.digest(train(seed=seed).weights) for seed in (0, 0, 1))
     assert first == again != other
 
 
 def test_the_head_is_trained_too() -> None:
     start = tiny_network().state_dict()
-    assert not torch.equal(train()[0]["head.weight"], start["head.weight"])
+    assert not torch.equal(train().weights["head.weight"], start["head.weight"])
 
 
 def test_held_out_labels_teach_nothing() -> None:
     held_out = torch.randperm(60, generator=stream(0, "source-split"))[:6]
     wrong = LABELS.clone()
     wrong[held_out] = (wrong[held_out] + 1) % 3
-    spoilt, accuracy = pretrain(tiny_network(), IMAGES, wrong, NoiseViews(), RECIPE, 0)
-    assert weights.digest(spoilt) == weights.digest(train()[0])
-    assert accuracy < 20
+    spoilt = pretrain(tiny_network(), IMAGES, wrong, NoiseViews(), RECIPE, 0)
+    assert weights.digest(spoilt.weights) == weights.digest(train().weights)
+    assert spoilt.accuracy < 20
 
 
 def test_every_epoch_is_announced_and_the_rate_decays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,3 +65,15 @@ def test_every_epoch_is_announced_and_the_rate_decays(monkeypatch: pytest.Monkey
     assert len(told) == 2
     # 54 images are 3 whole batches an epoch, 6 steps in all: 0.1 (1 + 10 t/6)^-0.75.
     assert rates == pytest.approx([0.1 * (1 + 10 * t / 6) ** -0.75 for t in range(6)])
+
+
+def test_the_gaussians_are_those_of_the_training_images_features() -> None:
+    network = tiny_network()
+    found = train(network=network).gaussians
+    kept = torch.randperm(60, generator=stream(0, "source-split"))[6:]
+    features = predict(network, IMAGES[kept], NoiseViews().evaluate).features
+    for label in range(3):
+        mine = features[LABELS[kept] == label]
+        torch.testing.assert_close(found["mean"][label], mine.mean(dim=0))
+        torch.testing.assert_close(found["variance"][label], mine.var(dim=0, correction=0))
+        assert found["share"][label].item() == pytest.approx(len(mine) / 54)

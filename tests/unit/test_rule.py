@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from fedscal import weights
-from fedscal.server.rule import Average, Frozen, Isolated
+from fedscal.server.average import Average
+from fedscal.server.rule import Briefing, Frozen, Isolated
 from toys import model, reply
 
 SOURCE = model(0.0)
@@ -14,7 +15,7 @@ SOURCE = model(0.0)
 def test_average_counts_every_client_alike() -> None:
     # (1 + 2 + 9) / 3 = 4 although the last client has 98 of 100 images.
     replies = [reply("a", model(1.0)), reply("b", model(2.0)), reply("c", model(9.0), examples=98)]
-    state = Average().merge(Average().init(SOURCE), replies)
+    state = Average().merge(Average().init(Briefing(SOURCE, "w")), replies)
     assert state.models["server"]["w"].tolist() == [4.0, -4.0]
 
 
@@ -22,14 +23,15 @@ def test_average_by_size_counts_every_image_alike() -> None:
     # (1 * 1 + 3 * 5) / 4 = 4.
     rule = Average(aggregation="size")
     state = rule.merge(
-        rule.init(SOURCE), [reply("a", model(1.0), examples=1), reply("b", model(5.0), examples=3)]
+        rule.init(Briefing(SOURCE, "w")),
+        [reply("a", model(1.0), examples=1), reply("b", model(5.0), examples=3)],
     )
     assert state.models["server"]["w"].tolist() == [4.0, -4.0]
 
 
 def test_average_forgets_the_old_model_and_judges_all_clients_by_the_new() -> None:
     rule = Average()
-    state = rule.merge(rule.init(model(100.0)), [reply("a", model(1.0))])
+    state = rule.merge(rule.init(Briefing(model(100.0), "w")), [reply("a", model(1.0))])
     assert set(state.models) == {"server"}
     for client in ("a", "stranger"):
         assert rule.deployed(state, client)["w"].tolist() == [1.0, -1.0]
@@ -38,7 +40,7 @@ def test_average_forgets_the_old_model_and_judges_all_clients_by_the_new() -> No
 
 def test_isolated_clients_go_on_from_their_own_model() -> None:
     rule = Isolated()
-    first = rule.merge(rule.init(SOURCE), [reply("a", model(1.0)), reply("b", model(2.0))])
+    first = rule.merge(rule.init(Briefing(SOURCE, "w")), [reply("a", model(1.0)), reply("b", model(2.0))])
     second = rule.merge(first, [reply("a", model(3.0))])
     expected = {"a": 3.0, "b": 2.0, "c": 0.0}
     for client, value in expected.items():
@@ -50,7 +52,7 @@ def test_isolated_clients_go_on_from_their_own_model() -> None:
 
 def test_frozen_never_moves_and_asks_nobody_to_train() -> None:
     rule = Frozen()
-    state = rule.merge(rule.init(SOURCE), [reply("a", model(1.0))])
+    state = rule.merge(rule.init(Briefing(SOURCE, "w")), [reply("a", model(1.0))])
     assert not rule.trains
     assert weights.digest(rule.deployed(state, "a")) == weights.digest(SOURCE)
     assert torch.equal(rule.send(state, "a")["server"]["w"], SOURCE["w"])

@@ -35,6 +35,12 @@ FAULTS: dict[str, tuple[Callable[[Reply], Reply], str]] = {
     "negative": (lambda r: replace(r, examples=-5), "claims -5 examples"),
     "too many": (lambda r: replace(r, examples=2**60), "examples"),
     "text": (lambda r: replace(r, examples="9"), "claims '9' examples"),  # type: ignore[arg-type]
+    "drift": (lambda r: replace(r, drift=float("nan")), "a number in its record is NaN"),
+    "loss": (lambda r: replace(r, epochs=({"loss": float("inf")},)), "a number in its record is NaN"),
+    "unasked report": (
+        lambda r: replace(r, reports={"x": {"y": torch.ones(1)}}),
+        "'x/y' is missing or unknown",
+    ),
     "true": (lambda r: replace(r, examples=True), "claims True examples"),
 }
 
@@ -44,18 +50,18 @@ def with_tensor(base: Reply, name: str, tensor: Any) -> Reply:
 
 
 def ask(*answers: Reply | Failure, asked: str = "abc") -> tuple[list[str], dict[str, str]]:
-    replies, failures = screen(answers, frozenset(asked), 4, MODEL)
+    replies, failures = screen(answers, frozenset(asked), 4, MODEL, {})
     return [r.client for r in replies], {f.client: f.reason for f in failures}
 
 
 def test_a_sound_reply_has_no_fault() -> None:
-    assert fault(GOOD, 4, MODEL) is None
+    assert fault(GOOD, 4, MODEL, {}) is None
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_fault_is_named(name: str) -> None:
     spoil, message = FAULTS[name]
-    assert message in str(fault(spoil(GOOD), 4, MODEL))
+    assert message in str(fault(spoil(GOOD), 4, MODEL, {}))
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -80,7 +86,7 @@ def test_strangers_are_dropped_whatever_they_send() -> None:
 
 
 def test_of_two_answers_the_first_counts_and_the_second_is_named() -> None:
-    replies, failures = screen([GOOD, replace(GOOD, examples=50)], frozenset("a"), 4, MODEL)
+    replies, failures = screen([GOOD, replace(GOOD, examples=50)], frozenset("a"), 4, MODEL, {})
     assert [r.examples for r in replies] == [1]
     assert [(f.client, f.reason) for f in failures] == [("a", "was not asked, or answered twice")]
 
@@ -95,3 +101,12 @@ def test_a_good_answer_after_a_bad_one_is_too_late() -> None:
     used, failed = ask(Failure("a", "unplugged"), GOOD, asked="a")
     assert used == []
     assert failed == {"a": "was not asked, or answered twice"}
+
+
+def test_a_report_that_was_asked_for_must_be_there_and_look_right() -> None:
+    asked = {"start": {"blend": torch.zeros(2)}}
+    told = replace(GOOD, reports={"start": {"blend": torch.tensor([0.5, 0.5])}})
+    assert fault(told, 4, MODEL, asked) is None
+    assert "'start/blend' is missing" in str(fault(GOOD, 4, MODEL, asked))
+    short = replace(GOOD, reports={"start": {"blend": torch.ones(1)}})
+    assert "tensor 'start/blend' is torch.float32 (1,)" in str(fault(short, 4, MODEL, asked))

@@ -12,7 +12,16 @@ import torch
 
 from fedscal import weights
 from fedscal.drivers.in_process import InProcess, worker_count
-from fedscal.drivers.wire import Message, join_memory, read_message, reply_header, split_memory, write_message
+from fedscal.drivers.wire import (
+    Message,
+    join_memory,
+    read_message,
+    reply_groups,
+    reply_header,
+    reply_of,
+    split_memory,
+    write_message,
+)
 from fedscal.errors import ModelRefused
 from fedscal.types import ClientId, Failure, Memory, Metrics, Package, Reply, Weights
 from toys import Kept, model, reply
@@ -63,10 +72,15 @@ def test_memory_travels_beside_the_models_and_is_parted_again() -> None:
 
 
 def test_a_replys_header_and_weights_make_the_reply_again() -> None:
-    base = Reply("a", 3, model(1.0), 7, ({"loss": 1.0}, {"loss": 0.5}), 2.5)
-    back = Reply(**reply_header(base), weights=base.weights)
+    told = {"start": {"blend": torch.ones(2)}, "local_classifier": {"bias": torch.zeros(3)}}
+    base = Reply("a", 3, model(1.0), 7, ({"loss": 1.0}, {"loss": 0.5}), 2.5, 0.25, told)
+    back = reply_of(reply_header(base), reply_groups(base))
     assert reply_header(back) == reply_header(base)
-    assert set(reply_header(base)) == {"client", "round", "examples", "epochs", "seconds"}
+    assert weights.digest(weights.flatten(reply_groups(back))) == weights.digest(
+        weights.flatten(reply_groups(base))
+    )
+    assert back.reports.keys() == told.keys()
+    assert set(reply_header(base)) == {"client", "round", "examples", "epochs", "seconds", "drift"}
 
 
 class Worker:

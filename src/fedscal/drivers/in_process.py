@@ -22,6 +22,7 @@ from fedscal.drivers.wire import (
     join_memory,
     package_header,
     read_message,
+    reply_of,
     split_memory,
     write_message,
 )
@@ -38,6 +39,10 @@ class Executor(Protocol):
 
     def train(self, client: ClientId, package: Package, memory: Memory) -> tuple[Reply, Memory]:
         """Let a client train."""
+        ...
+
+    def profile(self, client: ClientId) -> Weights:
+        """Let a client tell of itself."""
         ...
 
     def evaluate(self, clients: Sequence[ClientId], weights: Weights) -> Mapping[ClientId, Metrics]:
@@ -73,7 +78,11 @@ class WorkerProcess:
         header = {"do": "train", "client": client, **package_header(package)}
         result = self._ask(Message(header, join_memory(package.models, memory)))
         groups, kept = split_memory(result.groups)
-        return Reply(**result.header["reply"], weights=groups["weights"]), kept
+        return reply_of(result.header["reply"], groups), kept
+
+    def profile(self, client: ClientId) -> Weights:
+        """Ask, wait for the answer."""
+        return self._ask(Message({"do": "profile", "client": client})).groups["profile"]
 
     def evaluate(self, clients: Sequence[ClientId], weights: Weights) -> Mapping[ClientId, Metrics]:
         """Send the model over, wait for the scalars."""
@@ -147,6 +156,11 @@ class InProcess:
         for client, answer in self._each(packages, self._train):
             self._answered(client)
             yield answer
+
+    def profile(self) -> dict[ClientId, Weights]:
+        """Let every client tell of itself."""
+        found = dict(self._each(dict.fromkeys(self.clients), lambda site, client, _: site.profile(client)))
+        return {client: found[client] for client in sorted(found)}
 
     def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
         """Let each client judge its model; clients with the same model share a message."""

@@ -16,7 +16,7 @@ from fedscal.evaluate import judge
 from fedscal.models.network import Network, predict
 from fedscal.objective.term import Objective
 from fedscal.rng import Streams
-from fedscal.types import ClientId, Memory, Metrics, Package, Reply, Weights
+from fedscal.types import ClientId, Memory, Metrics, Package, Profile, Reply, Sweep, Weights
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Site:
     objective: Objective
     training: Training
     seed: int
+    describe: Profile | None = None
+    """What the method has a client tell of its images, once; None: nothing."""
 
     def train(self, client: ClientId, package: Package, memory: Memory) -> tuple[Reply, Memory]:
         """Let a client adapt the package's model to its images."""
@@ -37,6 +39,11 @@ class Site:
             package, memory, self.data[client], self.objective, self.training, streams, self.network
         )
 
+    def profile(self, client: ClientId) -> Weights:
+        """Let a client tell of its images what the method asks for."""
+        assert self.describe is not None, "the method asks for no profile"
+        return self.describe(self.data[client].images)
+
     def evaluate(self, clients: Sequence[ClientId], weights: Weights) -> dict[ClientId, Metrics]:
         """Let clients judge a model, each on its own data."""
         self.network.load_state_dict(weights)
@@ -44,6 +51,6 @@ class Site:
 
     def _judge(self, client: ClientId) -> Metrics:
         data = self.data[client]
-        sweep = predict(self.network, data.images, data.views.evaluate)
+        sweep = Sweep(lambda: predict(self.network, data.images, data.views.evaluate))
         pseudo = self.objective.terms[0].prepare(sweep, None).get("pseudo_labels")
         return judge(sweep, pseudo, self.labels.get(client))

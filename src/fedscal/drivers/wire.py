@@ -13,6 +13,7 @@ from fedscal.weights import flatten, from_bytes, to_bytes, unflatten
 
 _LENGTHS = struct.Struct(">QQ")
 _MEMORY = "memory:"
+_REPORT = "report:"
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,23 @@ def package_header(package: Package) -> dict[str, Any]:
 
 
 def reply_header(reply: Reply) -> dict[str, Any]:
-    """Return the scalars of a reply; its weights travel as the group ``weights``."""
+    """Return the scalars of a reply."""
     return {
         "client": reply.client,
         "round": reply.round,
         "examples": reply.examples,
         "epochs": [dict(epoch) for epoch in reply.epochs],
         "seconds": reply.seconds,
+        "drift": reply.drift,
     }
+
+
+def reply_groups(reply: Reply) -> dict[str, Weights]:
+    """Return the tensors of a reply: its weights, and each report under a name of its own."""
+    return {"weights": reply.weights, **{_REPORT + name: group for name, group in reply.reports.items()}}
+
+
+def reply_of(header: Mapping[str, Any], groups: Groups) -> Reply:
+    """Take ``reply_header`` and ``reply_groups`` back."""
+    reports = {n.removeprefix(_REPORT): group for n, group in groups.items() if n.startswith(_REPORT)}
+    return Reply(**header, weights=groups["weights"], reports=reports)

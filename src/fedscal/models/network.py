@@ -43,6 +43,11 @@ class Network(nn.Module):
         """Keep the hypothesis h fixed: adaptation moves the features only."""
         self.head.requires_grad_(False)
 
+    @property
+    def first_layer(self) -> str:
+        """The name of the weights that see the image first."""
+        return next(name for name, parameter in self.named_parameters() if name.endswith("weight"))
+
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         """Return the trainable parameters with their learning rates, for an optimiser."""
         new = [p for part in (self.bottleneck, self.head) for p in part.parameters() if p.requires_grad]

@@ -11,9 +11,25 @@ from torch import Tensor
 
 from fedscal import weights
 from fedscal.data.benchmark import Views
+from fedscal.models.gaussians import class_gaussians
 from fedscal.models.network import Network, predict
 from fedscal.rng import stream
 from fedscal.types import Weights
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A source model.
+
+    Attributes:
+        weights: the model.
+        accuracy: its accuracy (%) on the held-out source images.
+        gaussians: ``mean``, ``variance`` and ``share`` of the training images' features, class by class.
+    """
+
+    weights: Weights
+    accuracy: float
+    gaussians: Weights
 
 
 @dataclass(frozen=True)
@@ -38,14 +54,19 @@ def pretrain(
     recipe: SourceTraining,
     seed: int,
     on_epoch: Callable[[], None] = lambda: None,
-) -> tuple[Weights, float]:
-    """Train on 90 % of the source images; return the weights and the accuracy (%) on the other 10 %."""
+) -> Trained:
+    """Train on 90 % of the source images and test on the other 10 %."""
     order = torch.randperm(len(images), generator=stream(seed, "source-split"))
     held = max(1, int(recipe.held_out * len(images)))
     test, train = order[:held], order[held:]
     _fit(network, images[train], labels[train], views, recipe, seed, on_epoch)
     predicted = predict(network, images[test], views.evaluate).logits.argmax(dim=1)
-    return weights.snapshot(network.state_dict()), 100 * float((predicted == labels[test]).double().mean())
+    known = predict(network, images[train], views.evaluate)
+    return Trained(
+        weights=weights.snapshot(network.state_dict()),
+        accuracy=100 * float((predicted == labels[test]).double().mean()),
+        gaussians=class_gaussians(known.features, labels[train], known.logits.shape[1]),
+    )
 
 
 def _fit(

@@ -6,6 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+_NEIGHBOURS = 1000
+"""Soft neighbourhood density compares all pairs of this many images at most."""
+
 
 def prediction_entropy(logits: Tensor) -> Tensor:
     r"""L_ent = -1/n sum_i sum_j p_ij log p_ij, with p the softmax of the logits."""
@@ -83,3 +86,17 @@ def model_contrast(features: Tensor, positive: Tensor, negative: Tensor, tempera
     )
     target = torch.zeros(len(features), dtype=torch.long, device=features.device)
     return F.cross_entropy(similarity / temperature, target)
+
+
+def soft_neighbourhood_density(probabilities: Tensor, temperature: float = 0.05) -> float:
+    """SND: the mean entropy of the softmax over similarities to the other images (Saito et al., ICCV 2021).
+
+    High where images lie in dense clusters of equal prediction.
+    """
+    if len(probabilities) < 3:
+        return 0.0
+    rows = torch.linspace(0, len(probabilities) - 1, min(len(probabilities), _NEIGHBOURS)).long()
+    points = F.normalize(probabilities[rows], dim=1)
+    similarity = (points @ points.T / temperature).fill_diagonal_(-torch.inf)
+    log_p = torch.log_softmax(similarity, dim=1)
+    return float(-(log_p.exp() * log_p.clamp_min(-1e9)).sum(dim=1).mean())

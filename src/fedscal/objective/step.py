@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -25,6 +25,8 @@ class Models:
         server_once: the received model's predictions on all of the client's images.
         pairs: every trainable parameter beside its value as received.
         joint: whether weak and strong views share one forward pass.
+        others: what further models of the package say of all of the client's images, by name.
+        draws: the stream of what terms draw by chance.
     """
 
     current: Forward
@@ -33,6 +35,17 @@ class Models:
     server_once: Prediction | None
     pairs: Sequence[tuple[nn.Parameter, Tensor]]
     joint: bool
+    others: Mapping[str, Prediction] = field(default_factory=dict)
+    draws: torch.Generator = field(default_factory=torch.Generator)
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Mixup of a batch: image i is ``share`` of itself and the rest of image ``partners[i]``."""
+
+    prediction: Prediction
+    partners: Tensor
+    share: Tensor
 
 
 class Step:
@@ -95,6 +108,19 @@ class Step:
             return None
         with torch.no_grad():
             return self.models.previous(self.weak_images)
+
+    @cached_property
+    def mixed(self) -> Mixed:
+        """f_k(s A_w(x_i) + (1 - s) A_w(x_j)) with gradient, j a random partner and s ~ U(1/2, 1) a batch."""
+        partners = torch.randperm(len(self.indices), generator=self.models.draws)
+        share = 0.5 + 0.5 * torch.rand((), generator=self.models.draws)
+        images = torch.lerp(self.weak_images[partners], self.weak_images, share)
+        return Mixed(self.models.current(images), partners, share)
+
+    def by(self, name: str) -> Prediction:
+        """Return what the package's model of that name says of this batch's images, made once a round."""
+        assert name in self.models.others, f"the term did not declare that it needs the model '{name}'"
+        return self.models.others[name][self.indices]
 
     @property
     def pairs(self) -> Sequence[tuple[nn.Parameter, Tensor]]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from fedscal.objective.start import Received, Start
 from fedscal.objective.step import Step
-from fedscal.types import Metrics, Sweep
+from fedscal.types import Metrics, Sweep, Weights
 
 State = dict[str, Tensor]
 """What a term carries from batch to batch; its 0-d entries are recorded once a local epoch."""
@@ -25,6 +26,9 @@ class Need(enum.Enum):
     SERVER = "the received server model on the weak view, every batch"
     SERVER_ONCE = "the received server model on a weak view of all images, once a round"
     PREVIOUS = "this client's model of its last participation on the weak view, every batch"
+    MIXED = "the client's model on mixtures of weak views, every batch"
+    TEACHER_ONCE = "the package's teacher on all images, once a round"
+    SOURCE_ONCE = "the package's source model on all images, once a round"
 
 
 @runtime_checkable
@@ -52,11 +56,26 @@ class Term(Protocol):
         ...
 
 
+@runtime_checkable
+class Reporting(Protocol):
+    """A term that tells the server something of its own beside the weights."""
+
+    def report(self, state: State) -> Weights:
+        """Return what the server's rule asks for, from the state after the last batch."""
+        ...
+
+
 @dataclass(frozen=True)
 class Objective:
-    """The sum of the terms that are not null; the first one is the local adaptation."""
+    """The sum of the terms that are not null; the first one is the local adaptation.
+
+    Attributes:
+        terms: the summands.
+        start: how the received models become the one that is trained.
+    """
 
     terms: tuple[Term, ...]
+    start: Start = field(default_factory=Received)
 
     @cached_property
     def active(self) -> tuple[Term, ...]:
@@ -77,6 +96,11 @@ class Objective:
         """Return the summed loss of a batch and the terms' next states."""
         results = [term.loss(step, state) for term, state in zip(self.active, states, strict=True)]
         return torch.stack([value for value, _ in results]).sum(), [state for _, state in results]
+
+    def reports(self, states: Sequence[State]) -> dict[str, Weights]:
+        """Return what the terms tell the server, by the name of the term."""
+        pairs = zip(self.active, states, strict=True)
+        return {term.name: term.report(state) for term, state in pairs if isinstance(term, Reporting)}
 
     def readings(self, states: Sequence[State]) -> Metrics:
         """Return the scalars that the terms keep, as ``term.name``."""

@@ -2,55 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-from fedscal import weights
-from fedscal.options import option
 from fedscal.types import ClientId, Groups, Reply, Weights
+
+_NOTES = "notes"
+
+
+@dataclass(frozen=True)
+class Briefing:
+    """What the server has before the first round.
+
+    Attributes:
+        source: the source model.
+        first_layer: the name of the first layer's weights. Models that crossed a wire have lost the order
+            of their layers, so it cannot be read off them.
+        rounds: how many rounds there will be.
+        gaussians: ``mean`` and ``variance`` (J, d) of the source features of every class, taken when the
+            source model was trained; empty for a model that came without them.
+        profiles: what the clients told of themselves, once; empty unless the method asks for it.
+    """
+
+    source: Weights
+    first_layer: str
+    rounds: int = 1
+    gaussians: Weights = field(default_factory=dict)
+    profiles: Mapping[ClientId, Weights] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ServerState:
-    """All that the server knows between rounds, made of tensors: its models by name."""
+    """All that the server knows between rounds, made of tensors: its models, and notes beside them."""
 
     models: Groups
+    notes: Weights = field(default_factory=dict)
+
+    def groups(self) -> Groups:
+        """Return models and notes as named groups, to be written."""
+        return {**self.models, _NOTES: self.notes} if self.notes else self.models
+
+    @classmethod
+    def of(cls, groups: Groups) -> ServerState:
+        """Take ``groups`` back."""
+        models = {name: group for name, group in groups.items() if name != _NOTES}
+        return cls(models, groups.get(_NOTES, {}))
 
 
-@runtime_checkable
-class ServerRule(Protocol):
-    """Dispatch and aggregation: pure functions of an explicit state."""
+class ServerRule(ABC):
+    """Dispatch and aggregation: pure functions of an explicit state. Rules are frozen dataclasses."""
 
-    trains: ClassVar[bool]
+    trains: ClassVar[bool] = True
     """Whether clients are asked to train at all."""
+    least_clients: ClassVar[int] = 1
+    """With fewer clients than that the rule has no meaning, and the run is refused before it starts."""
 
-    def init(self, source: Weights) -> ServerState:
+    @abstractmethod
+    def init(self, briefing: Briefing) -> ServerState:
         """Return the state before the first round."""
-        ...
 
+    @abstractmethod
     def send(self, state: ServerState, client: ClientId) -> Groups:
         """Return the models that a client receives; ``server`` is the one it starts from."""
-        ...
 
+    @abstractmethod
     def merge(self, state: ServerState, replies: Sequence[Reply]) -> ServerState:
         """Return the next state; the replies are sorted by client."""
-        ...
 
+    @abstractmethod
     def deployed(self, state: ServerState, client: ClientId) -> Weights:
         """Return the model that a client is judged by."""
-        ...
+
+    def calls_everyone(self, state: ServerState) -> bool:
+        """Whether the next round is for all clients, sampled or not."""
+        return False
+
+    def reports(self, state: ServerState) -> Groups:
+        """Return an example of the reports that a reply must carry; replies with others are refused."""
+        return {}
 
 
 @dataclass(frozen=True)
-class Frozen:
+class Frozen(ServerRule):
     """Source-only: the source model, never adapted."""
 
     trains: ClassVar[bool] = False
 
-    def init(self, source: Weights) -> ServerState:
+    def init(self, briefing: Briefing) -> ServerState:
         """Hold the source model."""
-        return ServerState({"server": source})
+        return ServerState({"server": briefing.source})
 
     def send(self, state: ServerState, client: ClientId) -> Groups:
         """Send the source model."""
@@ -66,18 +108,16 @@ class Frozen:
 
 
 @dataclass(frozen=True)
-class Isolated:
+class Isolated(ServerRule):
     """LoA: every client goes on from its own model; nothing is shared after the source model.
 
     A client trains in the rounds in which it is sampled, so it gets exactly as many epochs as the
     same client of a federated method under the same seed.
     """
 
-    trains: ClassVar[bool] = True
-
-    def init(self, source: Weights) -> ServerState:
+    def init(self, briefing: Briefing) -> ServerState:
         """Hold the source model for the clients that have none of their own yet."""
-        return ServerState({"source": source})
+        return ServerState({"source": briefing.source})
 
     def send(self, state: ServerState, client: ClientId) -> Groups:
         """Send a client its own model."""
@@ -90,29 +130,3 @@ class Isolated:
     def deployed(self, state: ServerState, client: ClientId) -> Weights:
         """Judge a client by its own model, or by the source model before its first turn."""
         return state.models.get(client, state.models["source"])
-
-
-@dataclass(frozen=True)
-class Average:
-    r"""FedAvg: w^{r+1} = sum_k s_k w_k over the sampled clients, s_k = 1/Q or n_k / sum n."""
-
-    trains: ClassVar[bool] = True
-    aggregation: Literal["uniform", "size"] = option("uniform", "weight of a client in the average")
-
-    def init(self, source: Weights) -> ServerState:
-        """Start from the source model."""
-        return ServerState({"server": source})
-
-    def send(self, state: ServerState, client: ClientId) -> Groups:
-        """Send the shared model."""
-        return state.models
-
-    def merge(self, state: ServerState, replies: Sequence[Reply]) -> ServerState:
-        """Average the replies in client order."""
-        total = sum(reply.examples for reply in replies)
-        shares = [reply.examples / total for reply in replies] if self.aggregation == "size" else None
-        return ServerState({"server": weights.mean([reply.weights for reply in replies], shares)})
-
-    def deployed(self, state: ServerState, client: ClientId) -> Weights:
-        """Judge every client by the shared model."""
-        return state.models["server"]

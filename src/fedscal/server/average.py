@@ -1,0 +1,74 @@
+"""FedAvg: the server's model is the average of the sampled clients' models.
+
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks from
+Decentralized Data. AISTATS 2017.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from fedscal import weights
+from fedscal.options import option
+from fedscal.server.rule import Briefing, ServerRule, ServerState
+from fedscal.types import ClientId, Groups, Reply, Weights
+
+_TOKENS = ("cls_token", "pos_embed", "position_embeddings")
+"""The last part of the names that a ViT's class token and position embeddings go by."""
+
+
+@dataclass(frozen=True)
+class Average(ServerRule):
+    r"""w^{r+1} = sum_k s_k w_k over the sampled clients, s_k = 1/Q or n_k / sum n."""
+
+    aggregation: Literal["uniform", "size"] = option("uniform", "weight of a client in the average")
+    server_momentum: float = option(0.0, "share of the server's last step that is taken again", low=0, high=1)
+    average_tokens: bool = option(True, "average a ViT's class token and position embeddings too")
+    judged_model: Literal["server", "client"] = option(
+        "server", "accuracy of the server's model, or of each client's own of its last participation"
+    )
+
+    def init(self, briefing: Briefing) -> ServerState:
+        """Start from the source model."""
+        return ServerState({"server": briefing.source})
+
+    def send(self, state: ServerState, client: ClientId) -> Groups:
+        """Send the shared model."""
+        return {"server": state.models["server"]}
+
+    def merge(self, state: ServerState, replies: Sequence[Reply]) -> ServerState:
+        """Average the replies in client order."""
+        total = sum(reply.examples for reply in replies)
+        shares = [reply.examples / total for reply in replies] if self.aggregation == "size" else None
+        merged = weights.mean([reply.weights for reply in replies], shares)
+        server = state.models["server"]
+        if not self.average_tokens:
+            merged |= {name: server[name] for name in merged if name.endswith(_TOKENS)}
+        notes: Mapping[str, Tensor] = {}
+        if self.server_momentum:
+            merged, notes = _with_momentum(server, merged, state.notes, self.server_momentum)
+        own = {reply.client: reply.weights for reply in replies} if self.judged_model == "client" else {}
+        return ServerState({**state.models, "server": merged, **own}, notes)
+
+    def deployed(self, state: ServerState, client: ClientId) -> Weights:
+        """Judge every client by the shared model, or by its own if that is asked for."""
+        server = state.models["server"]
+        return state.models.get(client, server) if self.judged_model == "client" else server
+
+
+def _with_momentum(
+    server: Weights, mean: dict[str, Tensor], velocity: Weights, momentum: float
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    r"""Take v <- m v + (mean - w), w <- w + v for parameters; buffers take the mean as it is."""
+    moved, steps = dict(mean), {}
+    for name in mean:
+        if not mean[name].is_floating_point() or weights.is_statistic(name):
+            continue
+        step = mean[name].double() - server[name].double()
+        steps[name] = step + momentum * velocity[name] if name in velocity else step
+        moved[name] = (server[name].double() + steps[name]).to(mean[name].dtype)
+    return moved, steps

@@ -1,0 +1,131 @@
+"""Every method with every local adaptation: where, in which order and in how many sittings is all one."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fedscal import weights
+from fedscal.checkpoint import Checkpoints
+from fedscal.client import Training
+from fedscal.drivers.in_process import Executor, InProcess, WorkerProcess
+from fedscal.drivers.site import Site
+from fedscal.drivers.wire import Message, read_message, write_message
+from fedscal.federation import Round, Schedule, federate
+from fedscal.methods import ADAPTATIONS, METHODS, build_objective, build_rule
+from fedscal.types import ClientId, Failure, Package, Reply
+from fedscal.worker import answer
+from toys import Kept, briefing, client_data, tiny_network
+
+CLIENTS = ["a", "b", "c", "d"]
+SCHEDULE = Schedule(rounds=3, participation=0.7, lr=0.05)
+PAIRS = [
+    pytest.param(method, adaptation, id=f"{method}-{adaptation}")
+    for method in METHODS
+    for adaptation in ADAPTATIONS
+]
+
+
+def site(method: str, adaptation: str) -> Site:
+    return Site(
+        data={client: client_data(9, seed) for seed, client in enumerate(CLIENTS)},
+        labels={},
+        network=tiny_network(seed=7),
+        objective=build_objective(method, adaptation, {}),
+        training=Training(epochs=2, batch_size=4),
+        seed=0,
+        describe=METHODS[method].profile,
+    )
+
+
+class Wired(WorkerProcess):
+    """A worker without its process: every message goes through bytes and back."""
+
+    def __init__(self, served: Site) -> None:
+        self._site = served
+
+    def _ask(self, request: Message) -> Message:
+        return _through_bytes(answer(self._site, _through_bytes(request)))
+
+    def close(self) -> None:
+        pass
+
+
+def _through_bytes(message: Message) -> Message:
+    stream = io.BytesIO()
+    write_message(stream, message)
+    stream.seek(0)
+    back = read_message(stream)
+    assert back is not None
+    return back
+
+
+class Backwards(InProcess):
+    """The last client answers first."""
+
+    def exchange(self, packages: Mapping[ClientId, Package]) -> Iterator[Reply | Failure]:
+        return iter(list(super().exchange(packages))[::-1])
+
+
+@dataclass
+class Play:
+    """A federation that can be interrupted: its rule, its rounds' driver, its state on disk."""
+
+    method: str
+    adaptation: str
+
+    def rounds(
+        self,
+        executors: Sequence[Executor],
+        kind: Callable[..., InProcess] = InProcess,
+        folder: Path | None = None,
+    ) -> Iterator[Round]:
+        """Yield all rounds; with a folder, every round starts from what the last one left on disk."""
+        rule = build_rule(self.method, {})
+        kept = Checkpoints(folder) if folder else None
+        driver = kind(CLIENTS, executors, kept.memories if kept else Kept())
+        source = weights.snapshot(tiny_network().state_dict())
+        state = rule.init(briefing(source, driver if METHODS[self.method].profile else None, SCHEDULE.rounds))
+        for done in federate(rule, driver, state, SCHEDULE, seed=0):
+            yield done
+            if folder and kept:
+                kept.save(done.index, done.state)
+                return
+
+    def resumed(self, executors: Callable[[], Sequence[Executor]], folder: Path) -> Round:
+        """Make one round at a time, each by a server that knows nothing but the files."""
+        (done,) = self.rounds(executors(), folder=folder)
+        while done.index < SCHEDULE.rounds:
+            kept = Checkpoints(folder)
+            found = kept.latest()
+            assert found is not None
+            driver = InProcess(CLIENTS, executors(), kept.memories)
+            rule = build_rule(self.method, {})
+            done = next(federate(rule, driver, found.state, SCHEDULE, seed=0, after=found.round))
+            kept.save(done.index, done.state)
+        return done
+
+
+def digest(done: Round) -> str:
+    return weights.digest(weights.flatten(done.state.groups()))
+
+
+@pytest.mark.parametrize(("method", "adaptation"), PAIRS)
+def test_executors_order_and_interruptions_do_not_move_a_bit(
+    method: str, adaptation: str, tmp_path: Path
+) -> None:
+    play = Play(method, adaptation)
+    plain = list(play.rounds([site(method, adaptation)]))
+    if not build_rule(method, {}).trains:
+        assert plain == []
+        return
+    assert [done.failures for done in plain] == [[], [], []]
+    *_, wired = play.rounds([Wired(site(method, adaptation)) for _ in range(2)])
+    *_, backwards = play.rounds([site(method, adaptation)], Backwards)
+    resumed = play.resumed(lambda: [site(method, adaptation)], tmp_path)
+    assert {digest(done) for done in (wired, backwards, resumed)} == {digest(plain[-1])}
+    assert [r.epochs for r in resumed.replies] == [r.epochs for r in plain[-1].replies]
