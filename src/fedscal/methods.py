@@ -28,6 +28,8 @@ class Method:
     regularizers: tuple[type[Term], ...]
     idea: str
     reference: str
+    adaptation: str = "shot"
+    """The local adaptation that is meant when none is named."""
 
 
 _PAPER = "Yashwanth et al., FedSCAl, WACV 2026"

@@ -34,7 +34,7 @@ class RunSpec:
     benchmark: str = option("digits", "data set: several domains with the same classes")
     source: str = option("", "domain that the source model is trained on; the others are the clients'")
     method: str = option("fedscal", "federated method, see `fedscal methods`")
-    adaptation: str = option("shot", "local adaptation in the LoA slot")
+    adaptation: str = option("", "local adaptation in the LoA slot; not given: the method's own")
     model: str = option("convnet", "network")
     rounds: int = option(12, "communication rounds T", low=1, high=100_000)
     local_epochs: int = option(5, "local epochs E", low=1, high=10_000)
@@ -68,13 +68,15 @@ class RunSpec:
         >>> RunSpec.make(method="fedprox", mu="0.1").hyper
         {'mu': 0.1}
         """
-        known = all_options()
+        known, own = all_options(), options_of(cls)
         for name in given:
             if name not in known:
                 raise UsageError(f"unknown key '{name}'{nearest(name, known)}")
         chosen = benchmark(str(given.get("benchmark", cls.benchmark)))
-        values = {name: known[name].parse(value) for name, value in {**chosen.defaults, **given}.items()}
-        core = {name: values.pop(name) for name in list(values) if name in options_of(cls)}
+        given = {**chosen.defaults, **given}
+        given.setdefault("adaptation", method(str(given.get("method", cls.method))).adaptation)
+        values = {name: known[name].parse(value) for name, value in given.items()}
+        core = {name: values.pop(name) for name in list(values) if name in own}
         spec = cls(**core, hyper=dict(sorted(values.items())))  # type: ignore[arg-type]
         spec._check()
         return spec
