@@ -203,10 +203,12 @@ def _notes(found: Sequence[Contrast]) -> Iterator[str]:
 
 
 def _missing(cells: Sequence[Cell]) -> Iterator[str]:
-    missing = [cell for cell in cells if not cell.directory.finished]
+    groups = by_row(cells).items()
+    missing = [(row, cell.spec) for row, mine in groups for cell in mine if not cell.directory.finished]
     if missing:
-        runs = count(len(missing), "run")
-        yield f"Left out of the pairs, without a result: {runs}, the first {missing[0].name}."
+        row, spec = missing[0]
+        first = f"{row.label} from {spec.source}, seed {spec.seed}"
+        yield f"Left out of the pairs, without a result: {count(len(missing), 'run')}, the first {first}."
 
 
 def to_markdown(cells: Sequence[Cell], command: str, overall: Table | None) -> str:
@@ -214,7 +216,8 @@ def to_markdown(cells: Sequence[Cell], command: str, overall: Table | None) -> s
     seeds = ", ".join(map(str, sorted({cell.spec.seed for cell in cells})))
     text = [
         f"`{command}`\n",
-        f"Accuracy in %, mean ± standard deviation over seeds {seeds}. Rows name what is not the default.\n",
+        f"Accuracy in %, mean ± standard deviation over seeds {seeds}. "
+        "A setting that varies is named where it is not the default.\n",
         *(table.markdown() for table in source_tables(cells)),
         *([overall.markdown()] if overall else []),
     ]

@@ -106,7 +106,7 @@ def test_runs_of_equal_source_and_seed_are_paired_and_missing_ones_left_out_and_
     ]
     assert overall.notes[1:] == [
         "With 3 paired runs p cannot be below 0.25.",
-        "Left out of the pairs, without a result: 1 run, the first fedscal from font, seed 1.",
+        "Left out of the pairs, without a result: 1 run, the first FedSCAl from font, seed 1.",
     ]
     text = to_markdown(cells, "fedscal compare", overall)
     assert text.index("Source: font") < text.index("**All sources**") < text.index("| FedSCAl | 55.3 |")
