@@ -94,6 +94,17 @@ def _option(field: dataclasses.Field[Any], hint: Any) -> Option:
     return Option(field.name, kind, field.default, meta["help"], *bounds, choices)
 
 
+def as_typed(value: Any) -> str:
+    """Write a value as the user would type it.
+
+    >>> as_typed(True), as_typed(1.0), as_typed(0.03)
+    ('true', '1', '0.03')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
 def construct(cls: type[T], values: Mapping[str, Value]) -> T:
     """Build a dataclass from the values that it declares; the others are not its business."""
     return cls(**{name: values[name] for name in options_of(cls) if name in values})

@@ -74,14 +74,15 @@ class RunSpec:
         >>> RunSpec.make(method="fedprox", mu="0.1").hyper
         {'mu': 0.1}
         """
-        known = all_options()
+        known, own = all_options(), options_of(cls)
         for name in given:
             if name not in known:
                 raise UsageError(f"unknown key '{name}'{nearest(name, known)}")
         chosen = benchmark(str(given.get("benchmark", cls.benchmark)))
-        own = {"adaptation": method(str(given.get("method", cls.method))).adaptation}
-        values = {n: known[n].parse(value) for n, value in {**chosen.defaults, **own, **given}.items()}
-        core = {name: values.pop(name) for name in list(values) if name in options_of(cls)}
+        given = {**chosen.defaults, **given}
+        given.setdefault("adaptation", method(str(given.get("method", cls.method))).adaptation)
+        values = {name: known[name].parse(value) for name, value in given.items()}
+        core = {name: values.pop(name) for name in list(values) if name in own}
         spec = cls(**core, hyper=dict(sorted(values.items())))  # type: ignore[arg-type]
         spec._check()
         return spec

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from harness import DIGITS, alive, children, start_program, summary, until
 
-GRID = [*DIGITS, "rounds=1", "methods=source-only,fedloa", "sources=mnist", "seeds=0,1"]
+GRID = [*DIGITS, "rounds=1", "methods=source-only,fedloa", "seeds=0,1"]
 CELLS = 4
 
 
@@ -38,9 +38,13 @@ def test_a_grid_becomes_a_table_of_means_and_deviations(grid):
     for text in (ended.out, table):
         assert re.search(r"Source only.*[0-9.]+ ± [0-9.]+", text)
         assert re.search(r"FedLoA.*[0-9.]+ ± [0-9.]+", text)
+    assert "4 runs, 0 finished already, 1 at a time" in ended.out
     assert "seeds 0, 1" in table
-    assert len(json.loads((out / "comparison.json").read_text())) == CELLS
-    assert "<html" in (out / "comparison.html").read_text()
+    rows = [run["row"] for run in json.loads((out / "comparison.json").read_text())]
+    assert rows == ["Source only", "Source only", "FedLoA", "FedLoA"]
+    page = (out / "comparison.html").read_text()
+    for text in (ended.out, table, page):
+        assert "With 2 paired runs p cannot be below 0.5." in text
     found = [summary(path) for path in sorted(out.glob("mnist-*"))]
     assert len({(run["method"], run["seed"]) for run in found}) == CELLS
 
@@ -104,9 +108,32 @@ def test_a_wrong_method_is_refused_before_anything_runs(fedscal, tmp_path, axis)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["lr=0.1,-1"], "(in the run method=source-only, seed=0, lr=-1)"),
+        (["sources=font"], "sources and source are the same key"),
+        (["--baseline", "fedscl"], "--baseline fedscl: neither a method nor a row"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_runs(fedscal, tmp_path, words, named):
+    ended = fedscal("compare", *GRID, *words, "--out", tmp_path / "grid")
+    assert ended.code == 2
+    assert named in ended.error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [["lambda"], ["tau_init=0.7,0.8"], ["threshold", "seeds=0"]])
+def test_what_spans_several_runs_is_no_single_run(fedscal, tmp_path, words):
+    ended = fedscal("run", *words, "--out", tmp_path / "run")
+    assert ended.code == 2
+    assert "use fedscal compare" in ended.error
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_a_cell_named_twice_is_one_cell(fedscal, cache, tmp_path):
-    words = [*DIGITS, "methods=source-only,source-only", "sources=mnist", "seeds=0,0"]
+    words = [*DIGITS, "methods=source-only,source-only", "seeds=0,0"]
     ended = fedscal("compare", *words, "--out", tmp_path / "grid", "--jobs", "2")
     assert ended.code == 0, ended.err
     assert len(json.loads((tmp_path / "grid" / "comparison.json").read_text())) == 1
@@ -114,7 +141,7 @@ def test_a_cell_named_twice_is_one_cell(fedscal, cache, tmp_path):
 
 @pytest.mark.slow
 def test_the_axes_may_come_from_the_environment(fedscal, cache, tmp_path):
-    words = [*DIGITS, "sources=mnist", "--out", tmp_path / "grid"]
+    words = [*DIGITS, "--out", tmp_path / "grid"]
     ended = fedscal("compare", *words, env={"FEDSCAL_METHODS": "source-only", "FEDSCAL_SEEDS": "0"})
     assert ended.code == 0, ended.err
 

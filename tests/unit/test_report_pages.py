@@ -14,6 +14,7 @@ from fedscal.errors import UsageError
 from fedscal.report import write_comparison, write_report
 from fedscal.report.comparison import source_tables, usable
 from fedscal.report.load import load_run
+from fedscal.report.table import Table
 
 HOSTILE = ("<script>alert(1)</script>", "$x^2$", "_hidden\n\x07", 'a" onload="x', "図-1", "\ud800")
 
@@ -131,8 +132,8 @@ def test_comparison_means_over_seeds(tmp_path: Path) -> None:
     kept, left_out = usable([load_run(path) for path in paths])
     (table,) = source_tables(kept)
     assert [(row.method, row.seeds, row.cell("last")) for row in table.rows] == [
-        ("fedscal (shot)", "0-1", "85.0 ± 1.4"),
-        ("fedloa (shot)", "0-1", "81.0 ± 1.4"),
+        ("FedSCAl", "0-1", "85.0 ± 1.4"),
+        ("FedLoA", "0-1", "81.0 ± 1.4"),
     ]
     assert list(left_out.values()) == ["unfinished, 4 rounds recorded"]
     text = write_comparison([*paths, paths[0]], tmp_path / "out.html").read_text()
@@ -142,11 +143,27 @@ def test_comparison_means_over_seeds(tmp_path: Path) -> None:
     assert text.count("<svg") == 1
 
 
+def test_comparison_has_a_row_for_every_setting_and_the_table_it_is_given(tmp_path: Path) -> None:
+    lines = make_lines()
+    for value in (0.0, 1.0):
+        spec = {"lambda_server": value, "tau_init": 0.5}
+        write_run(tmp_path / str(value), lines, summarise(lines), **spec)
+    overall = Table("All sources", ["method", "p"], [["<b>", "0.25"]], ["a note"])
+    text = write_comparison(sorted(tmp_path.iterdir()), tmp_path / "out.html", overall).read_text()
+    assert_harmless(text)
+    assert text.count('<th scope="row">FedSCAl, lambda_server=0</th>') == 1
+    assert text.count('<th scope="row">FedSCAl</th>') == 1
+    assert "Not the same in all runs" not in text, "the rows say it"
+    assert "A seed occurs twice" not in text
+    assert '<th scope="row">&lt;b&gt;</th>\n<td>0.25</td>' in text
+    assert "a note" in text
+
+
 def test_comparison_with_a_run_that_adapts_nothing(finished: Path, tmp_path: Path) -> None:
     lines = make_lines(rounds=0)
     still = write_run(tmp_path / "still", lines, summarise(lines * 2, method="source-only"))
     text = write_comparison([finished, still], tmp_path / "out.html").read_text()
-    assert ">source-only (shot)</text>" in text
+    assert ">Source only</text>" in text
     assert "65.0" in text
 
 

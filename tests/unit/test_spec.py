@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from fedscal.cli.jobs import gather
 from fedscal.data.benchmark import Benchmark
 from fedscal.errors import UsageError
-from fedscal.methods import METHODS
+from fedscal.methods import ADAPTATIONS, METHODS
+from fedscal.objective.shot import Shot
 from fedscal.spec import RunSpec, environment_keys, parse_assignments, read_recipe
 
 
@@ -163,3 +165,11 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_recipe(
 def test_values_that_would_fail_later_are_refused_at_once(given_: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         RunSpec.make(**given_)
+
+
+def test_the_adaptation_not_given_is_the_methods_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ADAPTATIONS, "other", Shot)
+    monkeypatch.setitem(METHODS, "own", dataclasses.replace(METHODS["fedloa"], adaptation="other"))
+    assert RunSpec.make(method="fedscal").adaptation == "shot"
+    assert RunSpec.make(method="own").adaptation == "other"
+    assert RunSpec.make(method="own", adaptation="shot").adaptation == "shot"

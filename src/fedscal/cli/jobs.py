@@ -12,14 +12,15 @@ from typing import Annotated, Any
 
 import typer
 
-from fedscal import compare as grids
+from fedscal import compare_tables, grid
 from fedscal.cli import output
 from fedscal.cli.output import console, print_error, print_plain
-from fedscal.data.registry import benchmark
+from fedscal.compare import Cell, Failed, cells_of, execute
 from fedscal.drivers.in_process import worker_count
 from fedscal.errors import UsageError, nearest
 from fedscal.record import RunDirectory
 from fedscal.report import write_comparison, write_report
+from fedscal.report.table import Table
 from fedscal.run import adapt, resume
 from fedscal.source import source_model
 from fedscal.spec import RunSpec, environment_keys, parse_assignments, read_recipe
@@ -30,11 +31,19 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but er
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")]
 
 
-def gather(words: list[str] | None) -> dict[str, Any]:
-    """Join recipe, environment and command line, the later winning."""
+def layers(words: list[str] | None) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
+    """Return the keys of recipe, environment and command line, of which the later win."""
     words = list(words or [])
     recipe = words.pop(0) if words and "=" not in words[0] else None
-    return {**(named_recipe(recipe) if recipe else {}), **environment_keys(), **parse_assignments(words)}
+    return named_recipe(recipe) if recipe else {}, environment_keys(), parse_assignments(words)
+
+
+def gather(words: list[str] | None) -> dict[str, Any]:
+    """Join the keys of one run."""
+    recipe, environment, assigned = layers(words)
+    given = {**recipe, **environment, **assigned}
+    grid.refuse_several(given)
+    return given
 
 
 def named_recipe(name: str) -> dict[str, Any]:
@@ -105,60 +114,59 @@ def compare(
     words: Words = None,
     out: Out = None,
     jobs: Annotated[int, typer.Option(help="Runs side by side; 0: as many as the cores allow.", min=0)] = 0,
+    baseline: Annotated[
+        str, typer.Option(metavar="NAME", help="Method or row to measure against; fedloa if it is there.")
+    ] = "",
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run methods=a,b,c from sources=x,y (default: all) with seeds=0,1,2; print mean and deviation.
+    """Run a grid: methods=a,b seeds=0,1 tau_init=0.7,0.8, any key; from all sources if none is given.
 
+    Prints mean and deviation over the seeds, and what is better than the baseline by more than luck.
     Finished runs are not repeated and stopped ones resumed: repeat the command to go on.
     """
-    given = gather(words)
-    methods, sources, seeds = _axes(given)
-    base = RunSpec.make(**given)
-    out = out or Path("runs") / f"compare-{base.benchmark}"
-    cells = grids.grid(base, methods, sources or list(benchmark(base.benchmark).domains), seeds, out)
+    specs = grid.union(*layers(words))
+    out = out or Path("runs") / f"compare-{specs[0].benchmark}"
+    cells = cells_of(specs, out)
+    measured = compare_tables.find_baseline(cells, baseline)
     failed = _execute(cells, jobs, quiet or as_json)
-    path = grids.write_results(cells, out, "fedscal " + shlex.join(sys.argv[1:]))
+    overall = compare_tables.overall_table(cells, measured)
+    path = compare_tables.write_results(cells, out, "fedscal " + shlex.join(sys.argv[1:]), overall)
     finished = [cell.directory.path for cell in cells if cell.directory.finished]
     if finished:
-        write_comparison(finished, out / "comparison.html")
+        write_comparison(finished, out / "comparison.html", overall)
     if as_json:
-        output.print_json([cell.directory.summary() for cell in cells if cell.directory.finished])
+        output.print_json(compare_tables.summaries(cells))
     elif not quiet:
-        for source, header, rows in grids.tables(cells):
-            console.print(output.table_of(header, rows, f"source: {source}, accuracy in %"))
+        _show_tables([*compare_tables.source_tables(cells), *([overall] if overall else [])])
         print_plain(f"written: {path}, {out / 'comparison.html'}")
-    if failed:
-        name, first = next(iter(failed.items()))
-        print_error(f"error: {len(failed)} of {len(cells)} runs failed, the first {name}: {first.reason}")
-        raise typer.Exit(first.code)
+    _end(failed, len(cells))
 
 
-def _axes(given: dict[str, Any]) -> tuple[list[str], list[str], list[int]]:
-    """Take the lists that span the grid out of the given keys."""
-    listed = {name: _listed(given.pop(name, "")) for name in ("methods", "sources", "seeds")}
-    methods = listed["methods"] or [str(given.pop("method", RunSpec.method))]
-    sources = listed["sources"] or ([str(given["source"])] if "source" in given else [])
-    try:
-        seeds = [int(seed) for seed in listed["seeds"] or [given.pop("seed", 0)]]
-    except ValueError:
-        raise UsageError(f"seeds={','.join(listed['seeds'])}: needs whole numbers") from None
-    return methods, sources, seeds
-
-
-def _listed(value: Any) -> list[str]:
-    items = value if isinstance(value, list) else str(value).split(",")
-    return list(dict.fromkeys(str(item).strip() for item in items if str(item).strip()))
-
-
-def _execute(cells: list[grids.Cell], jobs: int, quiet: bool) -> dict[str, grids.Failed]:
-    jobs = worker_count(jobs, cells[0].spec.threads, len(cells))
+def _execute(cells: list[Cell], jobs: int, quiet: bool) -> list[tuple[Cell, Failed]]:
+    jobs = worker_count(jobs, max(cell.spec.threads for cell in cells), len(cells))
+    finished = sum(cell.directory.finished for cell in cells)
     listener = output.listener(quiet)
-    listener.stage(f"{len(cells)} runs, {jobs} at a time", len(cells))
+    listener.stage(f"{len(cells)} runs, {finished} finished already, {jobs} at a time", len(cells))
     try:
-        return grids.execute(cells, jobs, lambda cell: listener.advance())
+        return execute(cells, jobs, lambda cell: listener.advance())
     finally:
         listener.close()
+
+
+def _show_tables(tables: list[Table]) -> None:
+    for table in tables:
+        console.print(output.table_of(table.header, table.rows, f"{table.title}, accuracy in %"))
+        for note in table.notes:
+            print_plain(note)
+
+
+def _end(failed: list[tuple[Cell, Failed]], runs: int) -> None:
+    if failed:
+        cell, first = failed[0]
+        where = f"{cell.name} ({cell.directory.path.name})"
+        print_error(f"error: {len(failed)} of {runs} runs failed, the first {where}: {first.reason}")
+        raise typer.Exit(first.code)
 
 
 def pretrain(words: Words = None, quiet: Quiet = False, as_json: Json = False) -> None:

@@ -9,6 +9,7 @@ from types import ModuleType
 from fedscal.errors import UsageError
 from fedscal.files import write_bytes
 from fedscal.report.load import load_run
+from fedscal.report.table import Table
 
 __all__ = ["write_comparison", "write_report"]
 
@@ -27,15 +28,20 @@ def write_report(run_dir: Path, *, out: Path | None = None) -> Path:
     return _write(out or run_dir / "report.html", page.report_page(load_run(run_dir)))
 
 
-def write_comparison(run_dirs: Sequence[Path], out: Path) -> Path:
+def write_comparison(run_dirs: Sequence[Path], out: Path, overall: Table | None = None) -> Path:
     """Write one page over several runs, mean and deviation over the seeds, and return where it is.
+
+    Args:
+        run_dirs: The run directories.
+        out: The page.
+        overall: A table over all sources, to be shown below those of each source.
 
     Raises:
         UsageError: If a directory holds no run, or the drawing libraries are not installed.
     """
     page = _page()
     runs = [load_run(path) for path in dict.fromkeys(run_dirs)]  # named twice is still one run
-    return _write(out, page.comparison_page(runs))
+    return _write(out, page.comparison_page(runs, overall))
 
 
 def _page() -> ModuleType:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from fedscal.report.load import Run, natural
 from fedscal.report.model import AVERAGE, Outcome, outcome, series
 from fedscal.report.text import plain, spans, spread
+from fedscal.rows import Row, rows_of
 
 VARIED = {"benchmark", "source", "method", "adaptation", "seed"}  # what a comparison is about
 CAREFREE = {"out", "workers", "threads", "device"}  # how a run is executed, not what it computes
@@ -20,7 +21,7 @@ Curve = tuple[Sequence[int], npt.NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class MethodRow:
-    """The runs of one method on one source."""
+    """The runs of one row, a method with its settings, on one source."""
 
     method: str
     runs: Sequence[Run]
@@ -87,24 +88,33 @@ def usable(runs: Sequence[Run]) -> tuple[Sequence[Run], Mapping[str, str]]:
     return [run for run in runs if str(run.path) not in left_out], left_out
 
 
+def rows(runs: Sequence[Run]) -> Sequence[Row]:
+    """Return the row that each run belongs to."""
+    facts = ("benchmark", "source", "method", "adaptation")
+    return rows_of([{**run.spec, **{name: run.fact(name) for name in facts}} for run in runs])
+
+
 def source_tables(runs: Sequence[Run]) -> Sequence[SourceTable]:
     """Return the tables by benchmark and source, the best method of each first."""
     groups: dict[tuple[str, str], dict[str, list[Run]]] = {}
-    for run in runs:
+    for run, row in zip(runs, rows(runs), strict=True):
         methods = groups.setdefault((run.fact("benchmark"), run.fact("source")), {})
-        methods.setdefault(f"{run.fact('method')} ({run.fact('adaptation')})", []).append(run)
+        methods.setdefault(row.label, []).append(run)
     tables = []
     for (benchmark, source), methods in sorted(groups.items()):
-        rows = [MethodRow(method, found, list(map(outcome, found))) for method, found in methods.items()]
-        rows.sort(key=lambda row: (-row.mean, row.method))
-        domains = sorted({name for row in rows for out in row.outcomes for name in out.domains}, key=natural)
-        tables.append(SourceTable(benchmark, source, domains, rows))
+        lines = [MethodRow(method, found, list(map(outcome, found))) for method, found in methods.items()]
+        lines.sort(key=lambda line: (-line.mean, line.method))
+        domains = sorted(
+            {name for line in lines for out in line.outcomes for name in out.domains}, key=natural
+        )
+        tables.append(SourceTable(benchmark, source, domains, lines))
     return tables
 
 
 def differences(runs: Sequence[Run]) -> Mapping[str, Sequence[str]]:
     """Return the settings that differ between the runs though the comparison is not about them."""
-    keys = sorted({key for run in runs for key in run.spec} - VARIED - CAREFREE)
+    named = {key for row in rows(runs) for key, _ in row.named}  # the tables say these themselves
+    keys = sorted({key for run in runs for key in run.spec} - VARIED - CAREFREE - named)
     values = {key: sorted({plain(run.spec.get(key, "unset")) for run in runs}, key=natural) for key in keys}
     return {key: found for key, found in values.items() if len(found) > 1}
 

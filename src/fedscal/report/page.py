@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from fedscal.report import comparison, figures, model, text
 from fedscal.report.load import Run, dig, number, table
+from fedscal.report.table import Table
 from fedscal.report.verdict import judge, standing
 
 
@@ -99,7 +100,7 @@ def report_page(run: Run) -> str:
     )
 
 
-def comparison_page(runs: Sequence[Run]) -> str:
+def comparison_page(runs: Sequence[Run], overall: Table | None = None) -> str:
     """Return the page over several runs."""
     kept, left_out = comparison.usable(runs)
     tables = comparison.source_tables(kept)
@@ -108,7 +109,11 @@ def comparison_page(runs: Sequence[Run]) -> str:
         .get_template("comparison.html")
         .render(
             title="Comparison of methods",
-            runs=[(run, model.outcome(run).last.get(model.AVERAGE, math.nan)) for run in runs],
+            runs=[
+                (run, row.label, model.outcome(run).last.get(model.AVERAGE, math.nan))
+                for run, row in zip(runs, comparison.rows(runs), strict=True)
+            ],
+            overall=overall,
             left_out=left_out,
             tables=[(found, _method_curves(found, f"methods-{place}")) for place, found in enumerate(tables)],
             differences=comparison.differences(kept),

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fedscal.options import as_typed
+
 UNKNOWN = "—"
 MINUS = "\N{MINUS SIGN}"  # as wide as the plus
 
@@ -110,9 +112,5 @@ def count(amount: int, noun: str) -> str:
 
 
 def plain(value: Any) -> str:
-    """Write a configuration value as the user would type it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return ", ".join(plain(part) for part in value)
-    return str(value)
+    """Write a configuration value, or a list of them, as the user would type it."""
+    return ", ".join(map(plain, value)) if isinstance(value, list | tuple) else as_typed(value)
