@@ -20,6 +20,8 @@ from fedscal.errors import DirectoryBusy, OutOfSpace
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 _NO_ROOM |= {errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP}
+# A run may be told to write to a directory that holds other things: no other program uses this ending.
+_UNFINISHED = ".fedscal-tmp"
 
 
 def cache_dir() -> Path:
@@ -57,7 +59,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Write a file so that a reader, or a crash, sees the old content or the new, never a part."""
     make_dir(path.parent)
     with writing(path, len(data)):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_UNFINISHED)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -79,7 +81,7 @@ def write_json(path: Path, value: Any) -> None:
 def write_dir(path: Path, files: Mapping[str, bytes]) -> None:
     """Write a directory of files so that it appears at once and whole, in place of an older one."""
     make_dir(path.parent)
-    staging = path.parent / f".{path.name}.new"
+    staging = path.parent / f".{path.name}{_UNFINISHED}"
     with writing(path, sum(len(data) for data in files.values())):
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
@@ -92,6 +94,16 @@ def write_dir(path: Path, files: Mapping[str, bytes]) -> None:
             shutil.rmtree(staging, ignore_errors=True)
             raise
         sync_dir(path.parent)
+
+
+def remove_unfinished(*folders: Path) -> None:
+    """Remove what writers that were killed left in these folders; nobody else may be writing there."""
+    for path in [path for folder in folders for path in folder.glob(f".*{_UNFINISHED}")]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def sync_dir(path: Path) -> None:
@@ -134,6 +146,7 @@ def one_builder(directory: Path) -> Iterator[None]:
     with writing(path):
         lock.acquire()
     try:
+        remove_unfinished(directory)
         yield
     finally:
         lock.release()

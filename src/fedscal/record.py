@@ -47,6 +47,11 @@ class RunDirectory:
         files.write_json(self.path / "environment.json", environment(spec))
         files.write_bytes(self.path / "spec.toml", spec.to_toml().encode())
 
+    def tidy(self) -> None:
+        """Remove what a killed run left half written; the caller holds the directory."""
+        folders = ("", "model", "checkpoints", "checkpoints/memory")
+        files.remove_unfinished(*(self.path / folder for folder in folders))
+
     @contextmanager
     def log(self) -> Iterator[None]:
         """Keep what the package logs, tracebacks of failed clients among it, in ``events.log``."""

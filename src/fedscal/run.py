@@ -126,6 +126,7 @@ def _prepare_data(spec: RunSpec, listener: Listener) -> None:
 
 
 def _execute(spec: RunSpec, directory: RunDirectory, listener: Listener) -> None:
+    directory.tidy()
     layout = build_layout(spec)
     found = _latest(directory, listener)
     with compute_threads(spec.threads), _driver(spec, layout, directory, listener) as driver:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
-from harness import DIGITS, TINY, Zygote, program
+from harness import TINY, Zygote, once, program
 
 
 @pytest.fixture(scope="session")
@@ -20,16 +19,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     return folder
 
 
-def _once(path: Path, make: Callable[[], None]) -> Path:
-    """Make something once, whichever process comes first."""
-    done = path.with_name(f"{path.name}.done")
-    with FileLock(path.with_name(f"{path.name}.lock")):
-        if not done.exists():
-            make()
-            done.touch()
-    return path
-
-
 @pytest.fixture(scope="session")
 def cache(shared: Path) -> Path:
     """The session's cache: the digits and a source model of one epoch."""
@@ -39,7 +28,7 @@ def cache(shared: Path) -> Path:
         ended = program(folder, "pretrain", "source=mnist", "pretrain_epochs=1")
         assert ended.code == 0, ended.err
 
-    return _once(folder, build)
+    return once(folder, build)
 
 
 @pytest.fixture(scope="session")
@@ -48,18 +37,6 @@ def fedscal(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     zygote = Zygote(shared / "cache", tmp_path_factory.mktemp("zygote"))
     yield zygote
     zygote.close()
-
-
-@pytest.fixture(scope="session")
-def digits_run(shared: Path, cache: Path, fedscal: Zygote) -> Path:
-    """A finished FedSCAl run on digits; not to be changed."""
-    folder = shared / "digits"
-
-    def make() -> None:
-        ended = fedscal("run", *DIGITS, "--out", folder)
-        assert ended.code == 0, ended.err
-
-    return _once(folder, make)
 
 
 @pytest.fixture(scope="session")
@@ -73,7 +50,7 @@ def tiny_runs(shared: Path, fedscal: Zygote) -> dict[str, Path]:
             ended = fedscal("run", *TINY, f"method={method}", "--out", folder, "--no-report")
             assert ended.code == 0, ended.err
 
-        found[method] = _once(folder, make)
+        found[method] = once(folder, make)
     return found
 
 

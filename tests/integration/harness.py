@@ -8,9 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 PYTHON = sys.executable
 PROGRAM = str(Path(PYTHON).with_name("fedscal"))
@@ -30,7 +33,8 @@ TINY = ["benchmark=tiny"]
 def environment(cache: Path, **more: str) -> dict[str, str]:
     """Return the environment of the program: the machine's, a cache of the tests', one thread."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("FEDSCAL_", "PYTEST"))}
-    return {**kept, "FEDSCAL_CACHE": str(cache), "OMP_NUM_THREADS": "1", "COLUMNS": "120", **more}
+    fixed = {"FEDSCAL_CACHE": str(cache), "OMP_NUM_THREADS": "1", "COLUMNS": "120", "TEST_PYTHON": PYTHON}
+    return {**kept, **fixed, **more}
 
 
 @dataclass(frozen=True)
@@ -192,6 +196,49 @@ def start_program(cache: Path, *argv: str | Path, **how: Any) -> Program:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
         **how,
     )
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A place in the program at which every process waits until the gate is opened."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir()
+
+    def before(self, module: str, name: str, passing: int = 0) -> str:
+        """Return Python that puts the gate before a function, whose first calls may pass."""
+        return f"""
+import contextlib, os, pathlib, time, {module} as module
+real, calls, folder = module.{name}, 0, pathlib.Path({str(self.folder)!r})
+def held(*args):
+    global calls
+    calls += 1
+    if calls > {passing}:
+        with contextlib.suppress(FileNotFoundError): (folder / str(os.getpid())).touch()
+        while folder.exists(): time.sleep(0.01)
+    return real(*args)
+module.{name} = held"""
+
+    @property
+    def reached(self) -> list[int]:
+        """The pids of the processes that wait, or have waited."""
+        return [int(path.name) for path in self.folder.iterdir()]
+
+    def open(self) -> None:
+        """Let them go on."""
+        self.folder.rename(self.folder.with_name(f"{self.folder.name}-opened"))
+
+
+def once(path: Path, make: Callable[[], None]) -> Path:
+    """Make something once, whichever process comes first."""
+    done = path.with_name(f"{path.name}.done")
+    with FileLock(path.with_name(f"{path.name}.lock")):
+        if not done.exists():
+            make()
+            done.touch()
+    return path
 
 
 def until(condition: Any, seconds: float = 60) -> None:

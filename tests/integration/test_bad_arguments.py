@@ -13,7 +13,7 @@ def refused(fedscal, tmp_path):
     cwd.mkdir()
 
     def check(*words: str, code: int = 2, **how) -> str:
-        ended: Ended = fedscal(*words, cwd=cwd, timeout=20, **how)
+        ended: Ended = fedscal(*words, cwd=cwd, **how)
         assert ended.code == code, ended
         assert list(cwd.iterdir()) == []
         return ended.error

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from harness import DIGITS, TINY, Zygote, rows, same_result, summary
+from harness import TINY, Zygote, rows, same_result, summary
 
-# Two participants in a round (of 40 clients), so that two workers have something to do.
-MANY = [*DIGITS, "rounds=3", "clients_per_domain=2", "participation=1", "batch_size=256"]
+# Four participants in every round, so that two workers have something to do and memories are used again.
+MANY = [*TINY, "clients_per_domain=2", "participation=1"]
 
 
 def _sha(fedscal: Zygote, out, *words: str) -> str:
@@ -62,7 +62,7 @@ def test_another_seed_has_other_bits(fedscal, tmp_path, tiny_runs):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
-def test_worker_processes_change_no_bit(fedscal, cache, tmp_path, method):
+def test_worker_processes_change_no_bit(fedscal, tmp_path, method):
     for workers in (1, 2):
         out = tmp_path / str(workers)
         words = [*MANY, f"method={method}", f"workers={workers}", "--quiet", "--no-report", "--out", out]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -13,17 +14,23 @@ import pytest
 from harness import (
     DIGITS,
     TINY,
+    Ended,
+    Gate,
     Zygote,
     alive,
     children,
     rows,
     same_result,
     start_program,
-    summary,
     until,
 )
 
-LONG = ["rounds=50", "local_epochs=2000", "workers=1"]
+LONG = ["rounds=50", "local_epochs=10000", "workers=1"]  # its first round would take many minutes
+
+
+def _unfinished(run: Path) -> list[Path]:
+    """Return the hidden files in which a writer that was killed has left something."""
+    return [path for path in run.rglob(".*") if path.name != ".lock"]
 
 
 def _begin_or_resume(run: Path, *words: str) -> list[str]:
@@ -45,25 +52,28 @@ def test_a_kill_at_any_write_leaves_a_run_that_ends_with_the_same_bits(fedscal, 
     whole = fedscal.start(*_begin_or_resume(tmp_path / "whole", *words), die_at=10**9)
     assert whole.wait().code == 0
     assert whole.changes > 30
-    broken = []
+    broken, left = [], 0
     for point in range(1, whole.changes + 1):
         run = tmp_path / "run"
         killed = fedscal(*_begin_or_resume(run, *words), die_at=point)
         assert killed.code == -signal.SIGKILL
+        left += bool(_unfinished(run))
         resumed = fedscal(*_begin_or_resume(run, *words))
-        if resumed.code != 0 or not same_result(run, tiny_runs["fedmoon"]):
-            broken.append((point, resumed.code, resumed.err))
+        if resumed.code != 0 or not same_result(run, tiny_runs["fedmoon"]) or _unfinished(run):
+            broken.append((point, resumed.code, resumed.err, _unfinished(run)))
         shutil.rmtree(run)
     assert broken == []
+    assert left > 10, "else nothing was there to be removed"
 
 
 @pytest.mark.slow
 def test_a_kill_while_the_cache_is_built_leaves_one_that_is_whole_or_built_again(
     fedscal, tmp_path, tiny_runs
 ):
-    words = [*TINY, "method=fedscal", "rounds=1", "--quiet", "--no-report", "--out"]
+    short = [*TINY, "pretrain_epochs=2"]
+    words = [*short, "method=fedscal", "rounds=1", "--quiet", "--no-report", "--out"]
     assert fedscal("run", *words, tmp_path / "expected").code == 0
-    pretrain = ["pretrain", *TINY, "--quiet"]
+    pretrain = ["pretrain", *short, "--quiet"]
     whole = fedscal.start(*pretrain, cache=tmp_path / "whole", die_at=10**9)
     assert whole.wait().code == 0
     assert whole.changes > 15
@@ -72,12 +82,13 @@ def test_a_kill_while_the_cache_is_built_leaves_one_that_is_whole_or_built_again
         assert fedscal(*pretrain, cache=cache, die_at=point).code == -signal.SIGKILL
         assert fedscal("run", *words, cache / "run", cache=cache).code == 0
         assert same_result(cache / "run", tmp_path / "expected"), point
+        assert not list(cache.rglob(".*.fedscal-tmp")), point
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
 def test_kills_at_random_moments_of_a_run_leave_the_same_bits(fedscal, tmp_path, method):
-    """Ten kills of one run, spread over its life after the imports."""
+    """Ten kills of one run, spread over its life after the imports, every second one after a checkpoint."""
     words = [*TINY, f"method={method}", "rounds=12", "participation=0.6"]
     started = time.monotonic()
     assert fedscal(*_begin_or_resume(tmp_path / "whole", *words)).code == 0
@@ -85,6 +96,8 @@ def test_kills_at_random_moments_of_a_run_leave_the_same_bits(fedscal, tmp_path,
     moments, run, kills, late = random.Random(7), tmp_path / "run", 0, 0
     while kills < 10:
         child = fedscal.start(*_begin_or_resume(run, *words))
+        if kills % 2:
+            until(lambda: any((run / "checkpoints").glob("round-*")))
         time.sleep(moments.uniform(0, 0.7 * life))
         child.send(signal.SIGKILL)
         if child.wait().code == -signal.SIGKILL:
@@ -93,7 +106,7 @@ def test_kills_at_random_moments_of_a_run_leave_the_same_bits(fedscal, tmp_path,
         else:  # it was faster: begin anew
             assert same_result(run, tmp_path / "whole")
             shutil.rmtree(run)
-    assert late >= 3
+    assert late >= 5
     assert fedscal(*_begin_or_resume(run, *words)).code == 0
     assert same_result(run, tmp_path / "whole")
 
@@ -126,41 +139,45 @@ def test_a_line_that_a_kill_cut_off_is_written_again(fedscal, tiny_runs, copy_of
     assert same_result(run, tiny_runs["fedmoon"])
 
 
-def test_no_worker_outlives_a_killed_parent(cache, tmp_path):
-    words = [*DIGITS, *LONG, "workers=2", "--quiet", "--out", str(tmp_path / "run")]
-    with start_program(cache, "run", *words) as process:
-        until(lambda: (tmp_path / "run" / "checkpoints" / "round-0000").exists())
-        workers = children(process.pid)
-        assert len(workers) == 2
-        process.kill()
-    until(lambda: not any(alive(worker) for worker in workers), seconds=5)
+def test_no_worker_outlives_a_killed_parent(fedscal, tmp_path):
+    words = [*TINY, *LONG, "workers=2", "--quiet", "--out", tmp_path / "run"]
+    child = fedscal.start("run", *words)
+    until(lambda: (tmp_path / "run" / "checkpoints" / "round-0000").exists())
+    workers = children(child.pid)
+    assert len(workers) == 2
+    child.send(signal.SIGKILL)
+    assert child.wait().code == -signal.SIGKILL
+    until(lambda: not any(alive(worker) for worker in workers))
 
 
-def test_a_worker_that_dies_costs_its_client_one_round_and_not_the_run(cache, tmp_path):
-    """What the kernel does to a worker when memory is short."""
+def _kill_a_worker_at(fedscal: Zygote, gate: Gate, place: tuple[str, str], run: Path) -> Ended:
+    """Do what the kernel does when memory is short: end one of two workers while it does this."""
+    words = [*TINY, "clients_per_domain=1", "participation=1", "rounds=1", "workers=2"]
+    held = {"TEST_BEFORE": gate.before(*place)}
+    child = fedscal.start("run", *words, "--quiet", "--no-report", "--out", run, env=held)
+    until(lambda: gate.reached)
+    victim = gate.reached[0]
+    assert victim in children(child.pid)
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: not alive(victim))
+    gate.open()
+    return child.wait()
+
+
+def test_a_worker_that_dies_costs_its_client_one_round_and_not_the_run(fedscal, tmp_path):
     run = tmp_path / "run"
-    words = [*DIGITS, "rounds=1", "local_epochs=30", "workers=2", "--quiet", "--no-report", "--out", str(run)]
-    with start_program(cache, "run", *words) as process:
-        until(lambda: (run / "checkpoints" / "round-0000").exists())
-        time.sleep(0.5)
-        signal_to = children(process.pid)
-        assert len(signal_to) == 2
-        subprocess.run(["kill", "-9", str(signal_to[0])], check=True)
-        process.wait(120)
-    assert process.returncode == 0
+    ended = _kill_a_worker_at(fedscal, Gate(tmp_path / "gate"), ("fedscal.drivers.site", "local_update"), run)
+    assert ended.code == 0, ended.err
+    assert len(rows(run)[1]["participants"]) == 2
     assert len(rows(run)[1]["failures"]) == 1
     assert "worker process ended" in next(iter(rows(run)[1]["failures"].values()))
 
 
-def test_a_worker_that_dies_while_it_judges_does_not_end_the_run_as_a_bug(cache, tmp_path):
-    run = tmp_path / "run"
-    words = [*DIGITS, "workers=2", "--quiet", "--no-report", "--out", str(run)]
-    with start_program(cache, "run", *words, stderr=subprocess.PIPE) as process:
-        until(lambda: len(children(process.pid)) == 2)  # they start with the judgement of the source model
-        time.sleep(0.3)
-        subprocess.run(["kill", "-9", str(children(process.pid)[0])], check=True)
-        said = process.communicate(timeout=120)[1]
-    assert process.returncode != 1, said
+def test_a_worker_that_dies_while_it_judges_does_not_end_the_run_as_a_bug(fedscal, tmp_path):
+    place = ("fedscal.drivers.site", "Site.evaluate")
+    ended = _kill_a_worker_at(fedscal, Gate(tmp_path / "gate"), place, tmp_path / "run")
+    assert ended.code != 1, ended.err
+    assert "Traceback" not in ended.err
 
 
 # -- Ctrl-C and SIGTERM -----------------------------------------------------------------------------------
@@ -168,15 +185,13 @@ def test_a_worker_that_dies_while_it_judges_does_not_end_the_run_as_a_bug(cache,
 
 @pytest.mark.parametrize(("method", "number"), [("fedscal", signal.SIGINT), ("fedmoon", signal.SIGTERM)])
 def test_an_interrupted_run_says_how_to_go_on_and_goes_on_to_the_same_bits(fedscal, tmp_path, method, number):
-    words = [*TINY, f"method={method}", "rounds=8", "local_epochs=5"]
+    words = [*TINY, f"method={method}", "rounds=4"]
     assert fedscal(*_begin_or_resume(tmp_path / "whole", *words)).code == 0
-    run = tmp_path / "run"
-    child = fedscal.start(*_begin_or_resume(run, *words))
+    run, last = tmp_path / "run", Gate(tmp_path / "gate").before("fedscal.federation", "_round", passing=3)
+    child = fedscal.start(*_begin_or_resume(run, *words), before=last)
     until(lambda: (run / "checkpoints" / "round-0001").exists())
     child.send(number)
-    sent = time.monotonic()
-    ended = child.wait(20)
-    assert time.monotonic() - sent < 5
+    ended = child.wait()
     assert ended.code == 130
     assert not (run / "summary.json").exists()
     assert fedscal(*_begin_or_resume(run, *words)).code == 0
@@ -185,24 +200,34 @@ def test_an_interrupted_run_says_how_to_go_on_and_goes_on_to_the_same_bits(fedsc
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("workers", [1, 2])
-def test_the_installed_program_stops_within_five_seconds_in_the_middle_of_a_training(
-    cache, tmp_path, number, workers
-):
+def test_the_installed_program_stops_in_the_middle_of_a_training(cache, tmp_path, number):
     run = tmp_path / "run"
-    words = ["run", *DIGITS, *LONG, f"workers={workers}", "--quiet", "--out", str(run)]
-    with start_program(cache, *words, stderr=subprocess.PIPE) as process:
+    with start_program(
+        cache, "run", *DIGITS, *LONG, "--quiet", "--out", run, stderr=subprocess.PIPE
+    ) as process:
         until(lambda: (run / "checkpoints" / "round-0000").exists())
         time.sleep(0.3)
-        helpers = children(process.pid)
-        assert len(helpers) == (2 if workers == 2 else 0)
-        sent = time.monotonic()
         process.send_signal(number)
-        said = process.communicate(timeout=30)[1]
-    assert time.monotonic() - sent < 5
+        said = process.communicate(timeout=120)[1]
     assert process.returncode == 130
-    assert not any(alive(pid) for pid in helpers)
     assert "Traceback" not in said
+    assert len(rows(run)) == 1, "it did not wait for the round"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_with_workers_stops_with_them_in_the_middle_of_a_training(fedscal, tmp_path, number):
+    run = tmp_path / "run"
+    child = fedscal.start("run", *TINY, *LONG, "workers=2", "--quiet", "--out", run)
+    until(lambda: (run / "checkpoints" / "round-0000").exists())
+    time.sleep(0.3)
+    helpers = children(child.pid)
+    assert len(helpers) == 2
+    child.send(number)
+    ended = child.wait()
+    assert ended.code == 130
+    assert not any(alive(pid) for pid in helpers)
+    assert "Traceback" not in ended.err
+    assert len(rows(run)) == 1, "it did not wait for the round"
 
 
 # -- What a stop must not change --------------------------------------------------------------------------
@@ -224,11 +249,11 @@ def test_three_void_rounds_end_a_run_also_if_it_was_stopped_in_between(fedscal: 
     assert not (tmp_path / "whole" / "summary.json").exists()
 
 
-def test_resuming_with_other_workers_changes_no_bit(fedscal, cache, tmp_path, digits_run, copy_of):
-    run = copy_of(digits_run)
-    shutil.rmtree(run / "checkpoints" / "round-0002")
+def test_resuming_with_other_workers_changes_no_bit(fedscal, tiny_runs, copy_of):
+    run = copy_of(tiny_runs["fedmoon"])
+    shutil.rmtree(run / "checkpoints" / "round-0003")
     (run / "summary.json").unlink()
     ended = fedscal("run", "--resume", run, "workers=2", "--quiet", "--no-report")
     assert ended.code == 0, ended.err
-    assert summary(run)["weights_sha256"] == summary(digits_run)["weights_sha256"]
-    assert rows(run) == rows(digits_run)
+    assert len(rows(run)[3]["participants"]) == 2
+    assert same_result(run, tiny_runs["fedmoon"])

@@ -2,7 +2,8 @@
 
 Importing torch takes seconds and most tests are about what happens afterwards. Each request is a
 line of JSON on stdin; the child has its own pid, files and signals, so it can be killed, limited and
-timed like any process. ``tiny``, a benchmark of a few images, is registered for the children.
+timed like any process. ``tiny``, a benchmark of a few images, is registered for the children and for
+the processes that they start in turn.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ from fedscal.data.registry import BENCHMARKS
 for name in ("torch._dynamo", "fedscal.report.page"):  # what a run imports late, seconds in every child
     importlib.import_module(name)
 
+_PYTHON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python_with_tiny")
 _POINTS = ("replace", "rename", "unlink", "rmdir", "mkdir")
 
 
@@ -67,8 +69,21 @@ def child(request):
     if request["before"]:
         exec(request["before"], {})  # a test's own sabotage
     sys.argv = ["fedscal", *request["argv"]]
+    sys.executable = _PYTHON
+    os.fsync = lambda handle: None  # it waits for the disk, and no test here cuts the power
     signal.signal(signal.SIGINT, signal.default_int_handler)
     fedscal.cli.main()
+
+
+def warm_up():
+    """Let the command line import what it imports at its first use, which every child would repeat."""
+    sys.argv = ["fedscal", "keys", "--json"]
+    with (
+        open(os.devnull, "w") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+        contextlib.suppress(SystemExit),
+    ):
+        fedscal.cli.main()
 
 
 def fork(request):
@@ -102,11 +117,21 @@ def wait(pid, seconds):
 
 def main():
     """Serve requests."""
+    warm_up()
     gc.freeze()  # a collection in a child would copy every page
+    running = set()
     for line in sys.stdin:
         request = json.loads(line)
-        answer = wait(request["wait"], request["seconds"]) if "wait" in request else fork(request)
+        if "wait" in request:
+            answer = wait(request["wait"], request["seconds"])
+            running -= set() if answer is None else {request["wait"]}
+        else:
+            answer = fork(request)
+            running.add(answer)
         print(json.dumps(answer), flush=True)
+    for pid in running:  # what a test that failed left running, its workers too
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -137,12 +137,12 @@ def test_a_crash_between_memory_and_checkpoint_leaves_the_last_round_whole(store
 
 def test_a_half_written_checkpoint_does_not_count(store: Checkpoints) -> None:
     play(store, 1)
-    shutil.copytree(store.folder / "round-0001", store.folder / ".round-0002.new")
+    shutil.copytree(store.folder / "round-0001", store.folder / ".round-0002.fedscal-tmp")
     found = store.latest()
     assert found is not None
     assert found.round == 1
     play(store, 2)
-    assert not (store.folder / ".round-0002.new").exists()
+    assert not (store.folder / ".round-0002.fedscal-tmp").exists()
 
 
 def test_the_manifest_names_every_file_with_its_hash(store: Checkpoints) -> None:

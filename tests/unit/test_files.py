@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,48 @@ def test_a_directory_that_cannot_be_written_leaves_the_older_one(
         files.write_dir(path, {"a": b"2"})
     assert (path / "a").read_bytes() == b"1"
     assert [entry.name for entry in tmp_path.iterdir()] == ["dir"]
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of the writer runs after it."""
+
+
+@pytest.fixture
+def killed_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Leave behind what a kill in the middle of a file and of a directory leaves; return the two."""
+
+    def die(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", die)
+        patch.setattr(os, "unlink", die)
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        for write in (
+            lambda: files.write_bytes(tmp_path / "file", b"1"),
+            lambda: files.write_dir(tmp_path / "dir", {"a": b"1"}),
+        ):
+            with pytest.raises(Killed):
+                write()
+    return sorted(tmp_path.iterdir())
+
+
+def test_what_killed_writers_left_is_removed_and_nothing_else(
+    tmp_path: Path, killed_writers: list[Path]
+) -> None:
+    assert [path.is_dir() for path in killed_writers] == [True, False]
+    mine = [tmp_path / name for name in (".env", ".cache.tmp", "notes.fedscal-tmp")]
+    for path in mine:
+        path.write_text("mine")
+    files.remove_unfinished(tmp_path, tmp_path / "not there")
+    assert sorted(tmp_path.iterdir()) == sorted(mine)
+
+
+def test_who_builds_in_a_cache_removes_what_killed_builders_left(
+    tmp_path: Path, killed_writers: list[Path]
+) -> None:
+    with files.one_builder(tmp_path):
+        assert not any(path.exists() for path in killed_writers)
 
 
 def test_a_file_in_the_way_of_a_directory_is_one_sentence(tmp_path: Path) -> None:

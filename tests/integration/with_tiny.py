@@ -1,0 +1,16 @@
+"""``python_with_tiny -m MODULE ARGUMENTS``: run a module after the tiny benchmarks were registered."""
+
+import os
+import runpy
+import sys
+
+import tiny
+
+from fedscal.data.registry import BENCHMARKS
+
+if __name__ == "__main__":
+    BENCHMARKS.update(tiny.benchmarks())
+    exec(os.environ.get("TEST_BEFORE", ""), {})  # a test's own sabotage
+    _, _, module, *arguments = sys.argv
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
