@@ -13,7 +13,7 @@ from fedscal.compare import Cell
 from fedscal.errors import UsageError, nearest
 from fedscal.report.table import Table
 from fedscal.report.text import count, signed, spread
-from fedscal.rows import Row, rows_of
+from fedscal.rows import Row, caveats, rows_of
 from fedscal.significance import holm, sign_flip_p, smallest_p
 
 _MOMENTS = ("last", "selected", "best")
@@ -56,7 +56,8 @@ def source_tables(cells: Sequence[Cell]) -> Iterator[Table]:
             first = next(runs[0] for runs in here.values() if runs)
             averages = ["average, last round", "selected round", "best round (oracle)"]
             header = ["method", *_domains(first), *averages]
-            yield Table(f"Source: {source}" + (f" of {benchmark}" if several else ""), header, rows)
+            title = f"Source: {source}" + (f" of {benchmark}" if several else "")
+            yield Table(title, header, rows, caveats(groups))
 
 
 def _is_from(cell: Cell, benchmark: str, source: str) -> bool:
@@ -180,17 +181,9 @@ def overall_table(cells: Sequence[Cell], baseline: Baseline | None) -> Table | N
         return None
     known = {one.row: p for one in found if (p := one.p) is not None}
     corrected = dict(zip(known, holm(list(known.values())), strict=True))
-    header = [
-        "method",
-        "average, last round",
-        "against",
-        "difference",
-        "better / worse / equal",
-        "p",
-        "Holm's p",
-    ]
     rows = [one.cells(corrected.get(one.row)) for one in found]
-    return Table("All sources", header, rows, [*_notes(found), *_missing(cells)])
+    notes = [*_notes(found), *_missing(cells), *caveats(one.row for one in found)]
+    return Table("All sources", _OVERALL, rows, notes)
 
 
 def _notes(found: Sequence[Contrast]) -> Iterator[str]:

@@ -64,7 +64,7 @@ class Method:
 
 _PAPER = "Yashwanth et al., FedSCAl, WACV 2026"
 
-METHODS: Mapping[str, Method] = {
+METHODS: dict[str, Method] = {
     "source-only": Method("Source only", Frozen, (), "the source model as it is", _PAPER),
     "loa": Method("LoA", Isolated, (), "each client adapts alone", _PAPER),
     "fedloa": Method("FedLoA", Average, (), "clients adapt, the server averages", _PAPER),
@@ -113,12 +113,22 @@ METHODS: Mapping[str, Method] = {
     ),
 }
 
-ADAPTATIONS: Mapping[str, type[Term]] = {
+ADAPTATIONS: dict[str, type[Term]] = {
     "shot": Shot,
     "bmd": Bmd,
     "ucon": Ucon,
     "self-training": SelfTraining,
 }
+
+
+def described(name: str) -> str:
+    """Return a method's name, with what a reader of its numbers must know.
+
+    >>> described("fedwca")
+    'fedwca (reconstruction)'
+    """
+    caveat = METHODS[name].caveat if name in METHODS else ""
+    return f"{name} ({caveat})" if caveat else name
 
 
 def method(name: str) -> Method:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from fedscal.spec import EXECUTION_KEYS, RunSpec
 
 _APART = frozenset({"benchmark", "source", "seed", "method", "adaptation"}) | EXECUTION_KEYS
 """Keys that are not named in a label: tables are divided by the first three, labels begin with the others."""
+_DAGGER = "\N{DAGGER}"
 Keys = Mapping[str, Any]
 
 
@@ -36,6 +37,11 @@ class Row:
         return self.method in METHODS and METHODS[self.method].adaptation == self.adaptation
 
     @property
+    def caveat(self) -> str:
+        """What a reader of its numbers must know."""
+        return METHODS[self.method].caveat if self.method in METHODS else ""
+
+    @property
     def label(self) -> str:
         """The row in a few words.
 
@@ -43,8 +49,16 @@ class Row:
         'FedSCAl, lambda_server=0'
         """
         title = METHODS[self.method].title if self.method in METHODS else self.method
+        title += f" {_DAGGER}" if self.caveat else ""
         adaptation = "" if self.usual else f" + {self.adaptation.upper()}"
         return title + adaptation + "".join(f", {name}={value}" for name, value in self.named)
+
+
+def caveats(rows: Iterable[Row]) -> list[str]:
+    """Return a sentence for the daggers in the rows' labels, if there are any."""
+    known = {METHODS[row.method].title: row.caveat for row in rows if row.caveat}
+    named = "; ".join(f"{title}: {caveat}" for title, caveat in known.items())
+    return [f"{_DAGGER} {named}. See docs/methods.md."] if known else []
 
 
 def rows_of(runs: Sequence[Keys]) -> list[Row]:

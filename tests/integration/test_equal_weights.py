@@ -61,7 +61,7 @@ def test_another_seed_has_other_bits(fedscal, tmp_path, tiny_runs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
+@pytest.mark.parametrize("method", ["fedscal", "fedmoon", "ladd"])
 def test_worker_processes_change_no_bit(fedscal, tmp_path, method):
     for workers in (1, 2):
         out = tmp_path / str(workers)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from harness import environment
 
+PAGES = {"01_quickstart": "runs/*/report.html", "02_new_term": "runs/new-term/comparison.html"}
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
 
@@ -20,4 +21,4 @@ def test_example_runs_from_an_empty_directory(script: Path, tmp_path: Path, cach
     )
     assert result.returncode == 0, result.stderr
     assert re.search(r"average +\d+\.\d % -> +\d+\.\d %", result.stdout)
-    assert list(tmp_path.glob("runs/*/report.html"))
+    assert list(tmp_path.glob(PAGES[script.stem]))

@@ -56,3 +56,34 @@ def test_frozen_never_moves_and_asks_nobody_to_train() -> None:
     assert not rule.trains
     assert weights.digest(rule.deployed(state, "a")) == weights.digest(SOURCE)
     assert torch.equal(rule.send(state, "a")["server"]["w"], SOURCE["w"])
+
+
+def test_server_momentum_takes_a_share_of_the_last_step_again() -> None:
+    # From 0 to the mean 10: a step of 10. Then from 10 to the mean 14: a step of 4 + 0.5 * 10.
+    rule = Average(server_momentum=0.5)
+    first = rule.merge(rule.init(Briefing(SOURCE, "w")), [reply("a", model(10.0))])
+    second = rule.merge(first, [reply("a", model(14.0))])
+    assert first.models["server"]["w"].tolist() == [10.0, -10.0]
+    assert second.models["server"]["w"].tolist() == [19.0, -19.0]
+    assert second.models["server"]["norm.running_mean"].tolist() == [140.0], "statistics take the mean"
+
+
+def test_tokens_stay_the_servers_if_they_are_not_averaged() -> None:
+    start = {"backbone.cls_token": torch.zeros(1), "backbone.weight": torch.zeros(1)}
+    moved = {name: torch.ones(1) for name in start}
+    for average, expected in ((True, 1.0), (False, 0.0)):
+        rule = Average(average_tokens=average)
+        found = rule.merge(rule.init(Briefing(start, "backbone.weight")), [reply("a", moved)]).models[
+            "server"
+        ]
+        assert (found["backbone.cls_token"].item(), found["backbone.weight"].item()) == (expected, 1.0)
+
+
+def test_clients_may_be_judged_by_their_own_last_model() -> None:
+    rule = Average(judged_model="client")
+    first = rule.merge(rule.init(Briefing(SOURCE, "w")), [reply("a", model(2.0)), reply("b", model(4.0))])
+    second = rule.merge(first, [reply("b", model(9.0))])
+    judged = {client: rule.deployed(second, client)["w"][0].item() for client in "abc"}
+    assert judged == {"a": 2.0, "b": 9.0, "c": 9.0}, "a's is old, c has none and takes the server's"
+    assert rule.send(second, "a").keys() == {"server"}
+    assert rule.send(second, "a")["server"]["w"][0].item() == 9.0

@@ -15,6 +15,12 @@ from fedscal.options import Option, options_of
 from fedscal.report import write_comparison, write_report
 from fedscal.spec import RunSpec
 
+_COLUMNS = {
+    "idea": "idea",
+    "caveat": "caveat",
+    "reveals": "leaves a client beside its weights",
+    "reference": "reference",
+}
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -34,12 +40,13 @@ def methods(as_json: Json = False) -> None:
     """List the federated methods and the local adaptations."""
     if as_json:
         rows = {
-            name: {"title": m.title, "idea": m.idea, "reference": m.reference} for name, m in METHODS.items()
+            name: {field: getattr(m, field) for field in ("title", "adaptation", *_COLUMNS)}
+            for name, m in METHODS.items()
         }
         print_json({"methods": rows, "adaptations": sorted(ADAPTATIONS)})
         return
-    rows_ = [[name, m.title, m.idea, m.reference] for name, m in METHODS.items()]
-    console.print(table_of(["method=", "name", "idea", "reference"], rows_))
+    rows_ = [[name, *(getattr(m, field) for field in _COLUMNS)] for name, m in METHODS.items()]
+    console.print(table_of(["method=", *_COLUMNS.values()], rows_))
     adaptations = [[name, _first_line(cls)] for name, cls in ADAPTATIONS.items()]
     console.print(table_of(["adaptation=", "loss"], adaptations))
 

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from fedscal.methods import described
 from fedscal.metrics import Line
 from fedscal.report.load import load_run
 from fedscal.report.verdict import judge
@@ -160,7 +161,7 @@ def print_result(path: Path) -> None:
 
 
 def _result_table(summary: Mapping[str, Any], accuracy: Mapping[str, Mapping[str, float]]) -> Table:
-    title = f"{summary['method']} from {summary['source']}, seed {summary['seed']}: accuracy in %"
+    title = f"{described(summary['method'])} from {summary['source']}, seed {summary['seed']}: accuracy in %"
     selected, best = f"selected (round {summary['selected_round']})", f"oracle best ({summary['best_round']})"
     table = Table("domain", "source-only", "last round", "change", selected, best, title=title)
     for column in table.columns[1:]:

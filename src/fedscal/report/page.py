@@ -10,10 +10,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from fedscal.methods import described
 from fedscal.report import comparison, figures, model, text
 from fedscal.report.load import Run, dig, number, table
 from fedscal.report.table import Table
 from fedscal.report.verdict import judge, standing
+from fedscal.rows import caveats
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def report_page(run: Run) -> str:
         .get_template("template.html")
         .render(
             run=run,
-            title=f"{run.fact('method')} on {run.fact('benchmark')}, source {run.fact('source')}",
+            title=f"{described(run.fact('method'))} on {run.fact('benchmark')}, source {run.fact('source')}",
             standing=standing(run),
             verdict=judge(run),
             outcome=model.outcome(run),
@@ -118,6 +120,7 @@ def comparison_page(runs: Sequence[Run], overall: Table | None = None) -> str:
             tables=[(found, _method_curves(found, f"methods-{place}")) for place, found in enumerate(tables)],
             differences=comparison.differences(kept),
             repeated=comparison.repeated(tables),
+            caveats=caveats(comparison.rows(kept)),
         )
     )
 
