@@ -73,8 +73,8 @@ def check_feasible(spec: RunSpec, layout: Layout) -> None:
     rule, clients = build_rule(spec.method, spec.hyper), layout.clients
     if len(clients) < rule.least_clients:
         raise TooFewClients(
-            f"{spec.method} needs at least {rule.least_clients} clients to part into clusters, and there are "
-            f"{len(clients)}; raise clients_per_domain, or choose another method."
+            f"{spec.method} needs at least {rule.least_clients} clients, and there are {len(clients)}; "
+            "raise clients_per_domain, or choose another method."
         )
     needs = build_objective(spec.method, spec.adaptation, spec.hyper).needs
     if Need.PREVIOUS not in needs:

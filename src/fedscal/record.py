@@ -121,10 +121,14 @@ class RunDirectory:
             raise UsageError(f"{self.path} holds no finished run ({error}).") from error
         return value
 
-    def save_model(self, contents: Mapping[str, bytes]) -> None:
-        """Write files into ``model/``, each at once."""
+    def save_model(self, contents: Mapping[str, bytes], instead_of: str = "") -> None:
+        """Write files into ``model/``, each at once, and remove older ones whose names begin like them."""
+        folder = self.path / "model"
         for name, data in contents.items():
-            files.write_bytes(self.path / "model" / name, data)
+            files.write_bytes(folder / name, data)
+        for path in folder.glob(f"{instead_of}*") if instead_of else ():
+            if path.name not in contents:
+                path.unlink()
 
 
 def environment(spec: RunSpec) -> dict[str, Any]:

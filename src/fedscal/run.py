@@ -37,7 +37,7 @@ from fedscal.types import ClientId, Weights
 from fedscal.version import __version__
 
 _SMALL = 64
-"""Notes of the server of so many numbers at most are written on the model's card: a client's cluster, say."""
+"""A note of the server about a client is written on the model's card if it has no more numbers."""
 
 
 class Listener(Protocol):
@@ -243,11 +243,14 @@ class _Run:
         self.directory.checkpoints.save(line["round"], state)
 
     def _save_models(self, name: str, state: ServerState, round_: int) -> None:
-        notes = {name: note.tolist() for name, note in state.notes.items() if note.numel() <= _SMALL}
+        # Notes about a client are named kind/client: its cluster, the shares of its blend.
+        notes = {n: t.tolist() for n, t in state.notes.items() if "/" in n and t.numel() <= _SMALL}
         card = {**model_card(self.spec), "method": self.spec.method, "round": round_, "notes": notes}
+        one = len(state.models) == 1
+        contents: dict[str, bytes] = {}
         for key, model in state.models.items():
-            label = name if len(state.models) == 1 else f"{name}-{key}"
-            self.directory.save_model(model_files(label, model, card))
+            contents |= model_files(name if one else f"{name}-{key}", model, card)
+        self.directory.save_model(contents, instead_of=name)
 
     def _finish(self, state: ServerState) -> None:
         self._save_models("last", state, self.lines[-1]["round"])

@@ -20,7 +20,7 @@ def feasible(**keys: object) -> None:
 
 @pytest.mark.parametrize("method", ["fedwca", "ladd"])
 def test_clusters_need_three_clients(toy_benchmark: Benchmark, method: str) -> None:
-    with pytest.raises(TooFewClients, match=f"{method} needs at least 3 clients .* there are 2"):
+    with pytest.raises(TooFewClients, match=f"{method} needs at least 3 clients, and there are 2"):
         feasible(method=method, clients_per_domain=1)
     feasible(method=method, clients_per_domain=2)
 

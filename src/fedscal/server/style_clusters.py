@@ -95,8 +95,9 @@ def _clusters(profiles: Mapping[ClientId, Weights]) -> dict[ClientId, int]:
     sound = {c: style for c, style in styles.items() if len(style) == size and style.isfinite().all()}
     if len(sound) < StyleClusters.least_clients:
         raise TooFewClients(f"ladd needs the style of at least three clients; {len(sound)} told theirs.")
-    labels = by_silhouette(torch.stack(list(sound.values())), min(len(sound) - 1, _MOST_CLUSTERS))
-    return dict(zip(sound, labels.tolist(), strict=True))
+    labels = by_silhouette(torch.stack(list(sound.values())), min(len(sound) - 1, _MOST_CLUSTERS)).tolist()
+    numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+    return {client: numbers[label] for client, label in zip(sound, labels, strict=True)}
 
 
 def _with_teachers(state: ServerState) -> ServerState:
