@@ -13,6 +13,7 @@ from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.labels import labels
 from fedscal.data.registry import BENCHMARKS
+from fedscal.grid import union
 from fedscal.models.network import predict
 from fedscal.models.registry import MODELS, build_network
 from fedscal.spec import RunSpec, all_options, read_recipe
@@ -101,12 +102,14 @@ def test_every_model_classifies_every_benchmark_and_can_be_written(name: str, ro
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_shipped_recipe_is_a_run(name: str) -> None:
+def test_every_shipped_recipe_is_a_run_or_a_grid_of_runs(name: str) -> None:
     with resources.as_file(resources.files("fedscal.recipes") / name) as path:
         keys = read_recipe(Path(path))
-    spec = RunSpec.make(**keys)
+    specs = union(keys)
     assert keys
-    assert {key: spec.flat()[key] for key in keys} == keys
+    assert specs
+    if "grid" not in keys and not any(isinstance(value, list) for value in keys.values()):
+        assert {key: RunSpec.make(**keys).flat()[key] for key in keys} == keys
 
 
 def test_there_are_recipes() -> None:

@@ -115,7 +115,7 @@ def test_kills_at_random_moments_of_a_run_leave_the_same_bits(fedscal, tmp_path,
 def test_kills_of_the_installed_program_from_its_first_moment_on_leave_the_same_bits(
     fedscal, cache, tmp_path
 ):
-    words = [*DIGITS, "method=fedmoon"]
+    words = [*DIGITS, "method=fedmoon", "participation=0.15"]  # enough for a client to come twice
     assert fedscal(*_begin_or_resume(tmp_path / "whole", *words)).code == 0
     moments, run, kills = random.Random(3), tmp_path / "run", 0
     for latest in (1.0, 3.0, 4.0, 5.0, 6.0):

@@ -8,6 +8,7 @@ import torch
 
 from fedscal.errors import UsageError, nearest
 from fedscal.models.convnet import ConvNet
+from fedscal.models.efficientnet import EfficientNetLite0
 from fedscal.models.network import Network
 
 Shape = tuple[int, int, int]
@@ -22,7 +23,14 @@ def _convnet(shape: Shape, classes: int) -> Network:
     return Network(ConvNet(shape[0]), ConvNet.width, classes, backbone_rate=1.0)
 
 
-MODELS: Mapping[str, Callable[[Shape, int], Network]] = {"convnet": _convnet}
+def _efficientnet_lite0(shape: Shape, classes: int) -> Network:
+    return Network(EfficientNetLite0(), EfficientNetLite0.width, classes, backbone_rate=0.1)
+
+
+MODELS: Mapping[str, Callable[[Shape, int], Network]] = {
+    "convnet": _convnet,
+    "efficientnet-lite0": _efficientnet_lite0,
+}
 
 
 def build_network(name: str, shape: Shape, classes: int, seed: int = 0) -> Network:
