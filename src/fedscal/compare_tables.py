@@ -13,11 +13,10 @@ from fedscal.compare import Cell
 from fedscal.errors import UsageError, nearest
 from fedscal.report.table import Table
 from fedscal.report.text import count, signed, spread
-from fedscal.rows import Row, caveats, rows_of
+from fedscal.rows import USUAL_BASELINE, Row, caveats, rows_of
 from fedscal.significance import holm, sign_flip_p, smallest_p
 
 _MOMENTS = ("last", "selected", "best")
-_USUAL_BASELINE = "fedloa"
 _OVERALL = (
     "method",
     "average, last round",
@@ -107,7 +106,7 @@ def find_baseline(cells: Sequence[Cell], name: str = "") -> Baseline | None:
     """Return the baseline of this name, a method or a row's label; FedLoA if not named and there."""
     rows = list(by_row(cells))
     methods = {row.method for row in rows}
-    name = name or (_USUAL_BASELINE if _USUAL_BASELINE in methods else "")
+    name = name or (USUAL_BASELINE if USUAL_BASELINE in methods else "")
     if not name:
         return None
     if name in methods:

@@ -13,6 +13,8 @@ from fedscal.spec import EXECUTION_KEYS, RunSpec
 
 _APART = frozenset({"benchmark", "source", "seed", "method", "adaptation"}) | EXECUTION_KEYS
 """Keys that are not named in a label: tables are divided by the first three, labels begin with the others."""
+USUAL_BASELINE = "fedloa"
+"""The method that others are measured against unless another is named."""
 _DAGGER = "\N{DAGGER}"
 Keys = Mapping[str, Any]
 

@@ -140,7 +140,10 @@ def test_comparison_means_over_seeds(tmp_path: Path) -> None:
     assert_harmless(text)
     assert "<code>lr</code> (0.1, 4.1)" in text
     assert "oracle" in text
-    assert text.count("<svg") == 1
+    assert text.count("<svg") == 2, "accuracy, and the pseudo-labels beside FedLoA's"
+    rounds, gaps = table.label_gaps["FedSCAl"]
+    assert len(rounds) == 5
+    assert gaps[:, -1].tolist() == pytest.approx([4.0, 4.0])
 
 
 def test_comparison_has_a_row_for_every_setting_and_the_table_it_is_given(tmp_path: Path) -> None:

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedscal.methods import METHODS
 from fedscal.report.load import Run, natural
 from fedscal.report.model import AVERAGE, Outcome, outcome, series
 from fedscal.report.text import plain, spans, spread
-from fedscal.rows import Row, rows_of
+from fedscal.rows import USUAL_BASELINE, Row, rows_of
 
 VARIED = {"benchmark", "source", "method", "adaptation", "seed"}  # what a comparison is about
 CAREFREE = {"out", "workers", "threads", "device"}  # how a run is executed, not what it computes
+_PSEUDO_LABELS = ("pseudo_label_accuracy",)
 Curve = tuple[Sequence[int], npt.NDArray[np.float64]]
 
 
@@ -48,17 +50,17 @@ class MethodRow:
 
     def curve(self) -> Curve | None:
         """Return the average accuracy in the rounds that every seed has."""
-        curves = [
-            {
-                int(line["round"]): value
-                for line, value in zip(run.rounds, values, strict=True)
-                if value == value
-            }
-            for run in self.runs
-            for values in [series(run, "accuracy", "server").get(AVERAGE, [math.nan] * len(run.rounds))]
-        ]
-        rounds = sorted(set.intersection(*map(set, curves)))
-        return (rounds, np.array([[curve[at] for at in rounds] for curve in curves])) if rounds else None
+        return _stacked([_by_round(run, "accuracy", "server") for run in self.runs])
+
+    def label_gap(self, other: MethodRow) -> Curve | None:
+        """Return by how much more of the pseudo-labels are right than the other's, seed by seed."""
+        theirs = {run.fact("seed"): _by_round(run, *_PSEUDO_LABELS) for run in other.runs}
+        gaps = []
+        for run in self.runs:
+            against = theirs.get(run.fact("seed"), {})
+            mine = _by_round(run, *_PSEUDO_LABELS)
+            gaps.append({at: mine[at] - against[at] for at in mine if at in against})
+        return _stacked([gap for gap in gaps if gap])
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,28 @@ class SourceTable:
         """Return the methods' curves, those that have one."""
         found = ((row.method, row.curve()) for row in self.rows)
         return {method: curve for method, curve in found if curve is not None}
+
+    @property
+    def label_gaps(self) -> Mapping[str, Curve]:
+        """Return how far each method's pseudo-labels are ahead of the usual baseline's, if it is here."""
+        base = next((row for row in self.rows if row.method == METHODS[USUAL_BASELINE].title), None)
+        if base is None:
+            return {}
+        found = ((row.method, row.label_gap(base)) for row in self.rows if row is not base)
+        return {method: gap for method, gap in found if gap is not None and len(gap[0]) > 1}
+
+
+def _by_round(run: Run, *keys: str) -> dict[int, float]:
+    """Return the average over the domains in every round that has one."""
+    values = series(run, *keys).get(AVERAGE, [math.nan] * len(run.rounds))
+    pairs = zip(run.rounds, values, strict=True)
+    return {int(line["round"]): value for line, value in pairs if not math.isnan(value)}
+
+
+def _stacked(curves: Sequence[Mapping[int, float]]) -> Curve | None:
+    """Return the rounds that all curves have, and their values there."""
+    rounds = sorted(set.intersection(*map(set, curves))) if curves else []
+    return (rounds, np.array([[curve[at] for at in rounds] for curve in curves])) if rounds else None
 
 
 def usable(runs: Sequence[Run]) -> tuple[Sequence[Run], Mapping[str, str]]:

@@ -126,13 +126,16 @@ def cost(run: Run) -> str:
         return to_svg(figure, "cost", "Time and bytes of each round")
 
 
-def methods(name: str, title: str, curves: Mapping[str, tuple[Sequence[int], Any]]) -> str:
-    """Draw the mean accuracy of each method over the rounds, with the standard deviation as a band.
+def methods(
+    name: str, title: str, curves: Mapping[str, tuple[Sequence[int], Any]], unit: str = "accuracy, %"
+) -> str:
+    """Draw the mean of each method over the rounds, with the standard deviation as a band.
 
     Args:
         name: A name for the svg's ids.
         title: What is drawn.
-        curves: By method the rounds, and the accuracies as an array (seeds, rounds).
+        curves: By method the rounds, and the values as an array (seeds, rounds).
+        unit: What the values are.
     """
     if not curves:
         return ""
@@ -148,7 +151,7 @@ def methods(name: str, title: str, curves: Mapping[str, tuple[Sequence[int], Any
             if len(values) > 1:
                 band = values.std(axis=0, ddof=1)
                 axis.fill_between(rounds, mean - band, mean + band, color=colour, alpha=0.15, linewidth=0)
-        axis.set_ylabel("accuracy, %")
+        axis.set_ylabel(unit)
         _round_axis(axis)
         axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
         return to_svg(figure, name, title)

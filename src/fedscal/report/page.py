@@ -117,7 +117,7 @@ def comparison_page(runs: Sequence[Run], overall: Table | None = None) -> str:
             ],
             overall=overall,
             left_out=left_out,
-            tables=[(found, _method_curves(found, f"methods-{place}")) for place, found in enumerate(tables)],
+            tables=[(found, _method_figures(found, place)) for place, found in enumerate(tables)],
             differences=comparison.differences(kept),
             repeated=comparison.repeated(tables),
             caveats=caveats(comparison.rows(kept)),
@@ -125,12 +125,21 @@ def comparison_page(runs: Sequence[Run], overall: Table | None = None) -> str:
     )
 
 
-def _method_curves(found: comparison.SourceTable, name: str) -> Exhibit:
-    caption = (
-        "Mean over the seeds of the server model's average accuracy; the band is one standard deviation."
-    )
-    svg = figures.methods(name, "Average accuracy of each method over the rounds", found.curves)
-    return Exhibit("Average accuracy over the rounds", caption, Markup(svg))
+def _method_figures(found: comparison.SourceTable, place: int) -> list[Exhibit]:
+    wanted = [
+        (
+            "Average accuracy over the rounds",
+            "Mean over the seeds of the server model's average accuracy; the band is one standard deviation.",
+            figures.methods(f"methods-{place}", "Average accuracy of each method", found.curves),
+        ),
+        (
+            "Pseudo-labels: difference to FedLoA over the rounds",
+            "Accuracy of the clients' pseudo-labels minus FedLoA's in the same round with the same seed; mean "
+            "over the seeds, the band is one standard deviation.",
+            figures.methods(f"labels-{place}", "Pseudo-labels beside FedLoA's", found.label_gaps, "points"),
+        ),
+    ]
+    return [Exhibit(title, caption, Markup(svg)) for title, caption, svg in wanted if svg]
 
 
 def totals(run: Run) -> Mapping[str, str]:
