@@ -134,8 +134,8 @@ def _method_figures(found: comparison.SourceTable, place: int) -> list[Exhibit]:
         ),
         (
             "Pseudo-labels: difference to FedLoA over the rounds",
-            "Accuracy of the clients' pseudo-labels minus FedLoA's in the same round with the same seed; mean "
-            "over the seeds, the band is one standard deviation.",
+            "Accuracy of the clients' pseudo-labels minus FedLoA's in the same round with the same seed; "
+            "mean over the seeds, the band is one standard deviation.",
             figures.methods(f"labels-{place}", "Pseudo-labels beside FedLoA's", found.label_gaps, "points"),
         ),
     ]
