@@ -1,0 +1,113 @@
+"""Decoded once, kept on disk, found again; broken files named or left out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedscal.data import decoded as module
+from fedscal.data.decode import SIDE
+from fedscal.data.decoded import decoded
+from fedscal.data.folders import File
+from fedscal.data.pixels import MappedImages
+from fedscal.errors import DataRefused
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path / "cache"))
+
+
+def pictures(folder: Path, count: int = 3) -> list[File]:
+    folder.mkdir(exist_ok=True)
+    for number in range(count):
+        Image.new("RGB", (20, 10), (number, 10 * number, 0)).save(folder / f"{number}.png")
+    return [File(folder / f"{number}.png", None) for number in range(count)]
+
+
+def test_pixels_are_those_of_the_files_in_order(tmp_path: Path) -> None:
+    found = decoded(pictures(tmp_path / "a"))
+    assert len(found.images) == 3
+    assert found.images[torch.tensor([2, 0])][:, :2, 0, 0].tolist() == [[2, 20], [0, 0]]
+    assert [len(batch) for batch in found.images.split(2)] == [2, 1]
+    part = found.images.part(torch.tensor([1, 2])).part(torch.tensor([1]))
+    assert part[torch.tensor([0])][0, 0, 0, 0].item() == 2
+
+
+def test_no_image_is_decoded_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, calls = pictures(tmp_path / "a"), []
+    decoded(files, done=lambda: calls.append(1))
+    monkeypatch.setattr(module, "decode", lambda path: pytest.fail("it was decoded again"))
+    again = decoded(files, done=lambda: calls.append(1))
+    assert len(calls) == 3
+    assert len(again.images) == 3
+
+
+def test_a_changed_file_is_decoded_anew(tmp_path: Path) -> None:
+    files = pictures(tmp_path / "a")
+    before = decoded(files).hashes
+    Image.new("RGB", (5, 5), "white").save(files[1].path)
+    os.utime(files[1].path, ns=(1, 1))
+    after = decoded(files)
+    assert after.hashes[0] == before[0]
+    assert after.hashes[1] != before[1]
+    assert after.images[torch.tensor([1])].min() == 255
+
+
+def test_broken_files_are_all_named_or_left_out(tmp_path: Path) -> None:
+    files = pictures(tmp_path / "a", 4)
+    files[0].path.write_bytes(b"")
+    files[2].path.write_text("no image")
+    with pytest.raises(
+        DataRefused, match=r"2 of 4 files .*0\.png: empty; .*2\.png: not an image\. .*on_bad=skip"
+    ):
+        decoded(files)
+    found = decoded(files, skip_bad=True)
+    assert [file.path.name for file in found.files] == ["1.png", "3.png"]
+    assert [bad.path.name for bad in found.bad] == ["0.png", "2.png"]
+    assert found.images[torch.tensor([1])][0, 0, 0, 0].item() == 3
+
+
+def test_nothing_but_broken_files_is_refused_even_if_they_may_be_skipped(tmp_path: Path) -> None:
+    (tmp_path / "x.png").write_bytes(b"")
+    with pytest.raises(DataRefused, match="1 of 1 files cannot be used"):
+        decoded([File(tmp_path / "x.png", None)], skip_bad=True)
+
+
+def test_many_broken_files_are_counted(tmp_path: Path) -> None:
+    files = [File(tmp_path / f"{n}.png", None) for n in range(30)]
+    with pytest.raises(DataRefused, match=r"30 of 30 .* and 10 more"):
+        decoded(files)
+
+
+def test_an_interrupted_build_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = pictures(tmp_path / "a")
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        decoded(files, done=interrupted)
+    assert len(decoded(files).images) == 3
+
+
+def test_a_cache_that_was_cut_is_refused(tmp_path: Path) -> None:
+    files = pictures(tmp_path / "a")
+    decoded(files)
+    (pixels,) = (tmp_path / "cache").rglob("pixels.bin")
+    pixels.write_bytes(b"x")
+    with pytest.raises(DataRefused, match="is damaged"):
+        decoded(files)
+
+
+def test_mapped_images_hold_no_pixels_in_memory(tmp_path: Path) -> None:
+    values = np.arange(4 * 3 * 2 * 2, dtype=np.uint8).reshape(4, 3, 2, 2)
+    (tmp_path / "x.bin").write_bytes(values.tobytes())
+    images = MappedImages.open(tmp_path / "x.bin", (4, 3, 2, 2))
+    assert torch.equal(torch.cat(list(images.split(3))), torch.from_numpy(values))
+    assert SIDE == 256
