@@ -136,7 +136,7 @@ def test_moves_compose_from_the_crop_outwards(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         module,
         "resample",
-        lambda images, matrices, beyond: seen.append(matrices) or images,  # type: ignore[func-returns-value]
+        lambda images, matrices, beyond, side=None: seen.append(matrices) or images,  # type: ignore[func-returns-value]
     )
     moves = torch.rand(2, 1, 3, 3, generator=generator())
     monkeypatch.setattr(module, "displacement", lambda drawn, u, aspect: moves.flatten(0, 1))
@@ -151,3 +151,15 @@ def test_a_strong_view_is_further_from_the_image_than_a_weak_one() -> None:
     weak = (VIEWS.weak(images, generator()) - plain).square().mean()
     strong = (VIEWS.strong(images, generator()) - plain).square().mean()
     assert strong > 1.3 * weak > 0
+
+
+def test_views_may_be_smaller_than_the_images() -> None:
+    images = torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8)
+    views = AugmentedViews(mean=(0.0,), std=(1 / 255,), crop_area=(1.0, 1.0), crop_aspect=(1.0, 1.0), side=4)
+    middle = torch.tensor([[18, 19, 20, 21], [26, 27, 28, 29], [34, 35, 36, 37], [42, 43, 44, 45]])
+    torch.testing.assert_close(views.evaluate(images)[0, 0], middle.float())
+    # The whole image on half the pixels: each lies amid four of the old ones, whose mean it takes.
+    weak = views.weak(images, torch.Generator())
+    assert weak.shape == (1, 1, 4, 4)
+    assert weak[0, 0, 0, 0].item() == pytest.approx((0 + 1 + 8 + 9) / 4)
+    assert views.strong(images, torch.Generator()).shape == (1, 1, 4, 4)

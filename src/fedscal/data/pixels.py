@@ -45,7 +45,7 @@ class MappedImages:
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Yield all images in batches, one at a time in memory."""
-        for rows in self._rows.split(size):
+        for rows in torch.split(self._rows, size):
             yield self._file[rows]
 
     def part(self, rows: Tensor) -> MappedImages:

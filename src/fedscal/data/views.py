@@ -36,6 +36,7 @@ class AugmentedViews:
         crop_area: The least and the greatest share of the image that a crop keeps.
         crop_aspect: The least and the greatest stretch of its width against its height.
         flip: Whether to mirror half of the crops left to right.
+        side: The side of the views, square; the middle of the image for evaluation. None: as large as it.
     """
 
     mean: tuple[float, ...] | None = None
@@ -43,16 +44,17 @@ class AugmentedViews:
     crop_area: _Range = (0.7, 1.0)
     crop_aspect: _Range = (0.9, 1.1)
     flip: bool = False
+    side: int | None = None
 
     def evaluate(self, images: Tensor) -> Tensor:
-        """Return the images as they are, normalised."""
-        return self._normalise(_unit(images))
+        """Return the images as they are, or their middle, normalised."""
+        return self._normalise(_unit(images if self.side is None else _middle(images, self.side)))
 
     def weak(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Return a random crop of each image, enlarged to its size."""
         crops = self._crops(images, generator)
         # A crop ends with the image, and black must not seep in at its edge: hence "border".
-        return self._normalise(resample(_unit(images), crops, beyond="border"))
+        return self._normalise(resample(_unit(images), crops, "border", self.side))
 
     def strong(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Return a random crop of each image, changed by two operations drawn from the pool."""
@@ -63,7 +65,7 @@ class AugmentedViews:
         aspect = images.shape[3] / images.shape[2]
         for moves in displacement(drawn.flatten(), u.flatten(), aspect).view(*size, 3, 3):
             matrices = matrices @ moves
-        changed = resample(_unit(images), matrices, beyond="zeros")
+        changed = resample(_unit(images), matrices, "zeros", self.side)
         for operation, amount in zip(drawn, u, strict=True):
             recolour(changed, operation, amount)
         return self._normalise(changed)
@@ -102,15 +104,17 @@ def crop_matrices(draws: Tensor, area: _Range, aspect: _Range, flip: bool) -> Te
     return matrices
 
 
-def resample(images: Tensor, matrices: Tensor, beyond: str) -> Tensor:
+def resample(images: Tensor, matrices: Tensor, beyond: str, side: int | None = None) -> Tensor:
     """Fetch every output pixel from where its image's matrix says, between pixels bilinearly.
 
     Args:
         images: Float images (n, C, H, W).
         matrices: From output to input coordinates (n, 3, 3), both axes from -1 to 1.
         beyond: What lies outside the image: "zeros" for black, "border" for its nearest pixel.
+        side: Height and width of the result; None: those of the images.
     """
     count, _, height, width = images.shape
+    height, width = (height, width) if side is None else (side, side)
     # One product for the batch; affine_grid makes one an image, which takes ten times as long.
     where = matrices[:, :2].reshape(2 * count, 3) @ _pixel_centres(height, width, images.device)
     grid = where.view(count, 2, height, width).permute(0, 2, 3, 1)
@@ -123,6 +127,11 @@ def _pixel_centres(height: int, width: int, device: torch.device) -> Tensor:
     y = (2 * torch.arange(height, device=device) + 1) / height - 1
     rows, columns = torch.meshgrid(y, x, indexing="ij")
     return torch.stack([columns, rows, torch.ones_like(rows)]).view(3, -1)
+
+
+def _middle(images: Tensor, side: int) -> Tensor:
+    top, left = ((length - side) // 2 for length in images.shape[2:])
+    return images[:, :, top : top + side, left : left + side]
 
 
 def _channels(values: tuple[float, ...], images: Tensor) -> Tensor:
