@@ -19,14 +19,14 @@ from fedscal.models.network import Network, predict
 from fedscal.objective.step import Models, Step
 from fedscal.objective.term import Need, Objective, State
 from fedscal.rng import Streams
-from fedscal.types import Memory, Metrics, Package, Prediction, Reply, Sweep, Weights
+from fedscal.types import Images, Memory, Metrics, Package, Prediction, Reply, Sweep, Weights
 
 
 @dataclass(frozen=True)
 class ClientData:
     """What a client trains on: unlabelled uint8 images (n, C, H, W), and how they are viewed."""
 
-    images: Tensor
+    images: Images
     views: Views
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,8 +18,18 @@ Groups = Mapping[str, Weights]
 Memory = Groups
 """What a client keeps between rounds; it never leaves the client."""
 Metrics = Mapping[str, float]
-Profile = Callable[[Tensor], Weights]
-"""What a method has a client tell of its images, once."""
+
+
+class Images(Protocol):
+    """uint8 images (n, C, H, W): a tensor, or something that fetches batches of them from a disk."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Tensor, /) -> Tensor: ...
+
+    def split(self, size: int, /) -> Iterable[Tensor]:
+        """Return all images in batches of this size, in order."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -81,6 +92,10 @@ class Sweep(Prediction):
     def by(self, name: str) -> Prediction:
         """Return what the package's model of that name says, or this pass if there is no such model."""
         return self.others.get(name, self)
+
+
+Profile = Callable[[Images], Weights]
+"""What a method has a client tell of its images, once."""
 
 
 @dataclass(frozen=True)

@@ -4,24 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
-
-
-class Images(Protocol):
-    """uint8 images (n, C, H, W): a tensor, or something that fetches batches of them."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: Tensor, /) -> Tensor:
-        """Return the images of these rows."""
-        ...
-
-    def split(self, size: int, /) -> Iterator[Tensor] | tuple[Tensor, ...]:
-        """Return all images in batches of this size, in order."""
-        ...
 
 
 class MappedImages:

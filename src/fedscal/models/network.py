@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedscal.types import Prediction
+from fedscal.types import Images, Prediction
 
 
 class Network(nn.Module):
@@ -64,9 +64,9 @@ class Network(nn.Module):
 
 @torch.no_grad()
 def predict(
-    network: Network, images: Tensor, view: Callable[[Tensor], Tensor], batch_size: int = 256
+    network: Network, images: Images, view: Callable[[Tensor], Tensor], batch_size: int = 256
 ) -> Prediction:
     """Return what the network, in evaluation mode, says of every image in the given view."""
     network.eval()
-    parts = [network(view(batch)) for batch in torch.split(images, batch_size)]
+    parts = [network(view(batch)) for batch in images.split(batch_size)]
     return Prediction(torch.cat([p.features for p in parts]), torch.cat([p.logits for p in parts]))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedscal.types import Images
+
 _WINDOW = 3
 
 
-def style(images: Tensor) -> dict[str, Tensor]:
+def style(images: Images) -> dict[str, Tensor]:
     r"""Return the mean over images of |FFT(x)| in the 3 x 3 lowest frequencies of each channel.
 
     Args:
@@ -18,7 +20,7 @@ def style(images: Tensor) -> dict[str, Tensor]:
         ``amplitude`` of shape (C, 3, 3). It shows the mean brightness and the coarsest patterns of the
         client's images, nothing finer and no single image.
     """
-    amplitudes = [_low_amplitudes(batch.float() / 255).sum(dim=0) for batch in torch.split(images, 256)]
+    amplitudes = [_low_amplitudes(batch.float() / 255).sum(dim=0) for batch in images.split(256)]
     return {"amplitude": torch.stack(amplitudes).sum(dim=0) / len(images)}
 
 
