@@ -21,7 +21,7 @@ from fedscal.objective.self_training import SelfTraining
 from fedscal.objective.shot import Shot
 from fedscal.objective.start import Received, Start
 from fedscal.objective.style import style
-from fedscal.objective.term import Objective, Term
+from fedscal.objective.term import Adaptation, Objective, Term
 from fedscal.objective.two_phase import TwoPhase
 from fedscal.objective.ucon import Ucon
 from fedscal.options import Option, Value, construct, options_of
@@ -113,7 +113,7 @@ METHODS: dict[str, Method] = {
     ),
 }
 
-ADAPTATIONS: dict[str, type[Term]] = {
+ADAPTATIONS: dict[str, type[Adaptation]] = {
     "shot": Shot,
     "bmd": Bmd,
     "ucon": Ucon,
@@ -142,7 +142,7 @@ def build_objective(name: str, adaptation: str, values: Mapping[str, Value]) -> 
     """Return the client objective of a method: the adaptation first, then the regularizers."""
     if adaptation not in ADAPTATIONS:
         raise UsageError(f"adaptation={adaptation}: no such adaptation{nearest(adaptation, ADAPTATIONS)}")
-    parts = (ADAPTATIONS[adaptation], *method(name).regularizers)
+    parts: tuple[type[Term], ...] = (ADAPTATIONS[adaptation], *method(name).regularizers)
     return Objective(tuple(construct(part, values) for part in parts), method(name).start())
 
 

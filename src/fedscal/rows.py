@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedscal.errors import UsageError
-from fedscal.methods import METHODS
+from fedscal.methods import ADAPTATIONS, METHODS
 from fedscal.options import as_typed
 from fedscal.spec import EXECUTION_KEYS, RunSpec
 
@@ -52,7 +52,8 @@ class Row:
         """
         title = METHODS[self.method].title if self.method in METHODS else self.method
         title += f" {_DAGGER}" if self.caveat else ""
-        adaptation = "" if self.usual else f" + {self.adaptation.upper()}"
+        known = ADAPTATIONS[self.adaptation].title if self.adaptation in ADAPTATIONS else self.adaptation
+        adaptation = "" if self.usual else f" + {known}"
         return title + adaptation + "".join(f", {name}={value}" for name, value in self.named)
 
 

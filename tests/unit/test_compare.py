@@ -13,17 +13,10 @@ from fedscal import grid
 from fedscal.compare import Cell, cells_of
 from fedscal.compare_tables import by_row, contrasts, find_baseline, overall_table, source_tables, to_markdown
 from fedscal.errors import UsageError
-from fedscal.methods import ADAPTATIONS
-from fedscal.objective.shot import Shot
 from fedscal.rows import rows_of
 
 Score = Callable[[Cell], float | None]
 DASH = "\N{EN DASH}"
-
-
-@pytest.fixture(autouse=True)
-def _another_adaptation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ADAPTATIONS, "bmd", Shot)
 
 
 def finished(out: Path, score: Score, **keys: Any) -> list[Cell]:
@@ -71,8 +64,8 @@ def test_what_a_method_alone_varies_is_not_named_in_the_others(tmp_path: Path) -
 def test_runs_of_unknown_parts_have_rows_too() -> None:
     facts = {"benchmark": "mine", "source": "a", "method": "new", "adaptation": "own"}
     assert [row.label for row in rows_of([{**facts, "lr": 1}, {**facts, "lr": 2}])] == [
-        "new + OWN, lr=1",
-        "new + OWN, lr=2",
+        "new + own, lr=1",
+        "new + own, lr=2",
     ]
 
 

@@ -70,6 +70,7 @@ class Bmd:
     """
 
     name: ClassVar[str] = "bmd"
+    title: ClassVar[str] = "BMD"
     needs: ClassVar[frozenset[Need]] = frozenset()
     null: ClassVar[bool] = False
     alpha: float = option(1.0, "weight of BMD's static pseudo-labels", low=0)

@@ -42,6 +42,7 @@ class SelfTraining:
     """
 
     name: ClassVar[str] = "self_training"
+    title: ClassVar[str] = "self-training"
     needs: ClassVar[frozenset[Need]] = frozenset({Need.TEACHER_ONCE})
     null: ClassVar[bool] = False
     confident: float = option(0.9, "a teacher's label above this probability is trusted", low=0, high=1)

@@ -24,6 +24,7 @@ class Shot:
     """L_LoA = L_ent + L_div + beta CE(f(A_w(x)), y), with y the pseudo-label of the image."""
 
     name: ClassVar[str] = "shot"
+    title: ClassVar[str] = "SHOT"
     needs: ClassVar[frozenset[Need]] = frozenset()
     null: ClassVar[bool] = False
     beta: float = option(0.5, "weight of the pseudo-label cross-entropy in SHOT", low=0)

@@ -57,6 +57,14 @@ class Term(Protocol):
 
 
 @runtime_checkable
+class Adaptation(Term, Protocol):
+    """A term that can stand in the LoA slot."""
+
+    title: ClassVar[str]
+    """Its name in tables."""
+
+
+@runtime_checkable
 class Reporting(Protocol):
     """A term that tells the server something of its own beside the weights."""
 

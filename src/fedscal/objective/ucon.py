@@ -68,6 +68,7 @@ class Ucon:
     """
 
     name: ClassVar[str] = "ucon"
+    title: ClassVar[str] = "UCon"
     null: ClassVar[bool] = False
     neighbours: int = option(3, "K nearest neighbours in UCon; 3, and 2 for DomainNet", low=1)
     lambda_negative: float = option(1.0, "weight of UCon's repulsion", low=0)
