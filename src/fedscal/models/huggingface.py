@@ -1,0 +1,72 @@
+"""Backbones by transformers, ``hf:<folder or repository>``: ViT-S/16 of the paper, DeiT, DINOv2, ConvNeXt..."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from fedscal.errors import ModelRefused, UsageError
+
+PREFIX = "hf:"
+_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+class HuggingFaceBackbone(nn.Module):
+    """A vision model without its classifier.
+
+    The feature of a transformer is its class token after the last layer's norm, that of a convolutional
+    network its pooled map. A pooling layer on top of the class token is left out: image classifiers do not
+    use it, and most files do not hold one.
+    """
+
+    def __init__(self, place: str) -> None:
+        super().__init__()
+        self.layers = _load(place)
+        self.width = _width(self.layers.config)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return (n, ``width``) features."""
+        found = self.layers(pixel_values=images)
+        state: Tensor = found.last_hidden_state
+        pooled: Tensor = state[:, 0] if state.ndim == 3 else state.mean(dim=(2, 3))
+        return pooled
+
+
+def normalisation(place: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the mean and deviation that a model was trained with; ImageNet's if it does not say."""
+    path = Path(place) / "preprocessor_config.json"
+    try:
+        said = json.loads(path.read_bytes())
+        return tuple(said["image_mean"]), tuple(said["image_std"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return _IMAGENET
+
+
+def _load(place: str) -> Any:
+    try:
+        from transformers import AutoConfig, AutoModel
+    except ImportError as error:
+        raise UsageError(f"model=hf:{place} needs {error.name}: pip install 'fedscal[hf]'") from error
+    here = Path(place).is_dir()
+    try:
+        config = AutoConfig.from_pretrained(place, local_files_only=here, trust_remote_code=False)
+        extra = {"add_pooling_layer": False} if config.model_type in ("vit", "deit") else {}
+        return AutoModel.from_pretrained(
+            place,
+            config=config,
+            use_safetensors=True,
+            local_files_only=here,
+            trust_remote_code=False,
+            **extra,
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise ModelRefused(f"model=hf:{place} cannot be loaded: {first}") from error
+
+
+def _width(config: Any) -> int:
+    sizes = getattr(config, "hidden_sizes", None)
+    return int(sizes[-1] if sizes else config.hidden_size)
