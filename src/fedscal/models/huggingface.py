@@ -1,4 +1,4 @@
-"""Backbones by transformers, ``hf:<folder or repository>``: the ViT-S/16 of the paper, DeiT, DINOv2, ConvNeXt."""
+"""Backbones by transformers, ``hf:<folder or repository>``: the paper's ViT-S/16, DeiT, DINOv2, ConvNeXt."""
 
 from __future__ import annotations
 
