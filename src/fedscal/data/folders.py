@@ -67,6 +67,11 @@ def scan(root: Path) -> Tree:
     return Tree(root, domains, others)
 
 
+def image_files(folder: Path) -> list[Path]:
+    """Return every image file below a folder, in a fixed order."""
+    return [path for path in _walk(folder) if path.suffix.lower() in IMAGES]
+
+
 def _domain(folder: Path) -> tuple[tuple[File, ...], int]:
     """Return the files of a domain and the number of files passed over."""
     inner = [folder / name for name in _WRAPPERS if (folder / name).is_dir()]

@@ -1,0 +1,1 @@
+"""What to do with an adapted model: open it, ask it, hand it on."""

@@ -1,0 +1,70 @@
+"""Export to ONNX, checked against the model that it came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedscal import files
+from fedscal.deploy.classifier import Classifier
+from fedscal.errors import ModelRefused, UsageError
+
+_TOLERANCE = 1e-4
+_BATCH = 64
+
+
+def export_onnx(classifier: Classifier, out: Path, sample: Tensor) -> float:
+    """Write one ONNX file that takes pixels of 0 to 255 and returns logits; return the largest difference.
+
+    Args:
+        classifier: the model.
+        out: the file.
+        sample: uint8 images on which both must agree: the same class on all, logits within 1e-4.
+    """
+    data = _converted(classifier)
+    difference = parity(classifier, data, sample)
+    files.write_bytes(out, data)
+    return difference
+
+
+def parity(classifier: Classifier, data: bytes, sample: Tensor) -> float:
+    """Return the largest difference of the logits; refuse an export that is not the model."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    batches = [batch.float() for batch in torch.split(sample, _BATCH)]
+    theirs = np.concatenate([session.run(None, {"pixels": batch.numpy()})[0] for batch in batches])
+    with torch.no_grad():
+        ours = torch.cat([classifier.module(batch) for batch in batches]).numpy()
+    gap = float(np.abs(theirs - ours).max())
+    if gap > _TOLERANCE or (theirs.argmax(1) != ours.argmax(1)).any():
+        raise ModelRefused(f"the export differs from {classifier.path} by {gap:.2g}; it was not written.")
+    return gap
+
+
+def _converted(classifier: Classifier) -> bytes:
+    try:
+        import onnxscript  # noqa: F401  torch's exporter needs it and would say so at length
+    except ImportError as error:
+        raise UsageError(f"ONNX needs {error.name}: pip install 'fedscal[onnx]'") from error
+    example = torch.zeros(2, *classifier.shape)
+    program = torch.onnx.export(
+        classifier.module,
+        (example,),
+        input_names=["pixels"],
+        output_names=["logits"],
+        dynamic_shapes={"pixels": {0: torch.export.Dim("images", min=1)}},
+        dynamo=True,
+        verbose=False,
+    )
+    assert program is not None
+    model = program.model_proto
+    said = {"classes": "\n".join(classifier.classes), "weights_sha256": classifier.card["weights_sha256"]}
+    for key, value in said.items():
+        entry = model.metadata_props.add()
+        entry.key, entry.value = key, value
+    data: bytes = model.SerializeToString()
+    return data

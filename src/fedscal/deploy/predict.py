@@ -1,0 +1,74 @@
+"""Ask a model about a folder of images: a label and its probability for each."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedscal.data.decode import Unreadable, decode
+from fedscal.data.folders import image_files
+from fedscal.deploy.classifier import Classifier
+from fedscal.errors import DataRefused
+
+_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model says of a file; ``problem`` where it is no image."""
+
+    path: Path
+    label: str = ""
+    confidence: float = 0.0
+    problem: str = ""
+
+
+def predict(classifier: Classifier, place: Path) -> Iterator[Answer]:
+    """Yield an answer for every image file at or below a place, in a fixed order."""
+    paths = [place] if place.is_file() else image_files(place)
+    if not paths:
+        raise DataRefused(f"{place} holds no image files.")
+    for start in range(0, len(paths), _BATCH):
+        yield from _batch(classifier, paths[start : start + _BATCH])
+
+
+def _batch(classifier: Classifier, paths: Sequence[Path]) -> list[Answer]:
+    answers: dict[Path, Answer] = {}
+    pixels: dict[Path, Tensor] = {}
+    for path in paths:
+        try:
+            pixels[path] = as_model_sees(path, classifier.shape)
+        except Unreadable as error:
+            answers[path] = Answer(path, problem=str(error))
+    if pixels:
+        confidence, number = classifier.probabilities(torch.stack(list(pixels.values()))).max(dim=1)
+        for path, c, n in zip(pixels, confidence.tolist(), number.tolist(), strict=True):
+            answers[path] = Answer(path, classifier.classes[n], c)
+    return [answers[path] for path in paths]
+
+
+def as_model_sees(path: Path, shape: tuple[int, int, int]) -> Tensor:
+    """Decode a file to the channels and the side that a model takes; grey is the mean of the colours."""
+    pixels = torch.from_numpy(decode(path, side=shape[1]))
+    if shape[0] == 3:
+        return pixels
+    return pixels.float().mean(dim=0, keepdim=True).round().to(torch.uint8)
+
+
+def write_csv(answers: Iterable[Answer], file: TextIO) -> int:
+    """Write ``file,label,confidence,problem``; return the number of files that were no image."""
+    writer = csv.writer(file)
+    writer.writerow(["file", "label", "confidence", "problem"])
+    problems = 0
+    for answer in answers:
+        problems += bool(answer.problem)
+        sure = "" if answer.problem else f"{np.float32(answer.confidence):.6f}"
+        writer.writerow([answer.path, answer.label, sure, answer.problem])
+    return problems
