@@ -34,7 +34,7 @@ _ICONS = "package/icons.json"
 
 @dataclass(frozen=True)
 class Picture:
-    """One image and where it comes from; ``group`` is the set's family, or the sketch itself."""
+    """One image and where it comes from; ``group`` is its set, or the sketch itself."""
 
     label: int
     domain: str
@@ -65,7 +65,7 @@ def _icons(package: Package, tarball: bytes, rules: Rules) -> Iterator[Picture]:
         found = None if drawing.get("hidden") else rules.match(package.prefix, name, package.styles)
         pixels = draw.icon(drawing, icons) if found else None
         if found and pixels is not None:
-            yield Picture(*found, package, name, package.family, pixels)
+            yield Picture(*found, package, name, package.prefix, pixels)
 
 
 def _sketches(package: Package, tarball: bytes, rules: Rules) -> Iterator[Picture]:

@@ -27,7 +27,6 @@ class Package:
         licence: The SPDX name of the drawings' licence.
         title: What its authors call it.
         author: Whom to credit.
-        family: Sets of one family are drawn after each other and are never parted; its own name if alone.
         styles: From endings of icon names to domains; empty for the package of sketches.
     """
 
@@ -37,7 +36,6 @@ class Package:
     licence: str
     title: str
     author: str
-    family: str
     styles: Mapping[str, str]
 
     @property

@@ -1,6 +1,6 @@
 """Maintenance: ``python -m fedscal.data.icons.relock FILE`` renews versions, hashes and licences of a lock.
 
-Names, families and styles stay as they stand in the file; every set is taken in its newest version,
+Names and styles stay as they stand in the file; every set is taken in its newest version,
 and a licence that is not free enough is refused. Raise ``archive.VERSION`` after it.
 """
 

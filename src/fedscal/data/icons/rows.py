@@ -45,7 +45,7 @@ def build(domain: str, side: int) -> tuple[Tensor, Tensor]:
 
 
 def groups(domain: str) -> Tensor:
-    """Return the number of each image's family of sets; every sketch is a group of its own."""
+    """Return the number of each image's set; every sketch is a group of its own."""
     return archive.tensors(domain)["groups"][_order(domain)]
 
 

@@ -45,7 +45,8 @@ class Rules:
         if found is None:
             return None
         base, domain = found
-        words = [word for word in base.split("-") if not self._says_nothing(word)]
+        first, *others = base.split("-")
+        words = [first, *(word for word in others if not self._says_nothing(word))]
         label = self.names.get("-".join(words))
         if label is None or self._is_excluded(label, f"{prefix}:{icon}"):
             return None
