@@ -17,7 +17,7 @@ help: ## list the targets
 	touch $@
 
 .venv/dev: .venv/runtime
-	$(PIP) --editable '.[digits,report,dev]'
+	$(PIP) --editable '.[digits,icons,report,dev]'
 	touch $@
 
 setup: .venv/dev ## build the environment in .venv

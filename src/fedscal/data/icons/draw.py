@@ -26,6 +26,8 @@ _PROBE = 128
 _LEAST_ALPHA = 8
 _SKETCH_SIDE = 28
 _LEAST_INK = 0.1
+_Square = tuple[float, float, float]
+"""Left, top and side of a square of the plane."""
 
 
 def icon(drawing: Mapping[str, Any], defaults: Mapping[str, Any]) -> Tensor | None:
@@ -45,20 +47,28 @@ def icon(drawing: Mapping[str, Any], defaults: Mapping[str, Any]) -> Tensor | No
         f'<svg x="{left}" y="{top}" width="{width}" height="{height}" '
         f'viewBox="{left} {top} {width} {height}">{body}</svg>'
     )
-    extent = max(width, height)
-    alpha = _raster(inner, (left, top, extent), _PROBE, None)[..., 3]
+    square = _square_around_ink(inner, (left, top, max(width, height)))
+    if square is None:
+        return None
+    pixels = torch.from_numpy(_raster(inner, square, SIDE, "white")[..., :3].copy())
+    return pixels.permute(2, 0, 1).contiguous()
+
+
+def _square_around_ink(inner: str, canvas: _Square) -> _Square | None:
+    """Return the square in which the ink is centred and has its margin; None if there is no ink."""
+    left, top, extent = canvas
+    alpha = _raster(inner, canvas, _PROBE, None)[..., 3]
     rows, columns = np.nonzero(alpha >= _LEAST_ALPHA)
     if not len(rows):
         return None
     unit = extent / _PROBE
-    x, y = left + unit * columns.min(), top + unit * rows.min()
-    wide, high = unit * (np.ptp(columns) + 1), unit * (np.ptp(rows) + 1)
+    x, y = left + unit * int(columns.min()), top + unit * int(rows.min())
+    wide, high = unit * (int(np.ptp(columns)) + 1), unit * (int(np.ptp(rows)) + 1)
     side = max(wide, high) * SIDE / (SIDE - 2 * _MARGIN)
-    square = (float(x + (wide - side) / 2), float(y + (high - side) / 2), float(side))
-    return torch.from_numpy(_raster(inner, square, SIDE, "white")[..., :3].copy()).permute(2, 0, 1).contiguous()
+    return x + (wide - side) / 2, y + (high - side) / 2, side
 
 
-def _raster(inner: str, square: tuple[float, float, float], side: int, background: str | None) -> Any:
+def _raster(inner: str, square: _Square, side: int, background: str | None) -> Any:
     """Draw a square of the plane; return its pixels (side, side, 4)."""
     try:
         import resvg_py  # only the building of the archive needs these two
