@@ -170,7 +170,7 @@ def _contents(benchmark: Benchmark) -> dict[str, bytes]:
         contents[_file_name(domain, "images")] = weights.to_bytes({"images": pixels})
         contents[_file_name(domain, "labels")] = weights.to_bytes({"labels": truth})
         if benchmark.groups:
-            members = benchmark.groups(domain)
+            members = _grouped(benchmark, benchmark.groups(domain), domain, len(pixels))
             contents[_file_name(domain, "groups")] = weights.to_bytes({"groups": members})
     hashes = {name: files.sha256(data) for name, data in contents.items()}
     manifest = {
@@ -202,3 +202,10 @@ def _built(benchmark: Benchmark, domain: str) -> tuple[Tensor, Tensor]:
     if not (fits and known and truth.shape == pixels.shape[:1]):
         raise DataRefused(f"{benchmark.name}/{domain}: the built images or labels do not fit the benchmark.")
     return pixels, truth
+
+
+def _grouped(benchmark: Benchmark, members: Tensor, domain: str, count: int) -> Tensor:
+    """Hold the groups to one whole number an image."""
+    if members.dtype != torch.int64 or members.shape != (count,):
+        raise DataRefused(f"{benchmark.name}/{domain}: the groups do not fit the images.")
+    return members
