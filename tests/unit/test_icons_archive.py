@@ -13,12 +13,13 @@ from fedscal import files
 from fedscal.data import cache
 from fedscal.data.icons import archive, draw, tarball
 from fedscal.data.icons.duplicates import first_of_each
+from fedscal.data.icons.lock import packages
 from fedscal.data.icons.notice import notice
 from fedscal.data.icons.rows import ICONS, ICONS_64
 from fedscal.data.icons.rules import rules
 from fedscal.data.labels import labels
 from fedscal.errors import DataRefused
-from icon_packages import archive_files, icon_set, sketches, whole_lock
+from icon_packages import archive_files, icon_set, package, sketches, whole_lock
 from icon_packages import tarball as packed
 
 CANVAS = {"width": 24, "height": 24}
@@ -113,7 +114,14 @@ def test_the_same_packages_give_the_same_bytes() -> None:
     }
 
 
-def test_hidden_icons_and_duplicates_of_another_set_are_left_out(
+def test_a_hidden_icon_is_left_out() -> None:
+    listed = {"icons": {"key": {"body": SQUARE}, "car": {"body": SQUARE, "hidden": True}}, **CANVAS}
+    data = packed({"package/icons.json": json.dumps(listed).encode()})
+    found = archive.pictures(package("@toys/one", data, {"": "outline"}), data, rules())
+    assert [picture.name for picture in found] == ["key"]
+
+
+def test_other_names_and_duplicates_of_another_set_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path))
@@ -159,7 +167,12 @@ def test_groups_are_sets_and_each_sketch_is_its_own() -> None:
         assert len(pairs) == len(set(key)) == len(groups.unique())
 
 
+def test_the_shipped_notice_is_the_locks() -> None:
+    shipped = Path(__file__).parents[2] / "docs" / "data" / "icons-notice.md"
+    assert shipped.read_text("utf-8") == notice(packages())
+
+
 def test_the_notice_credits_every_set() -> None:
-    packages = [entry for entry, _ in whole_lock()]
-    text = notice(packages)
-    assert all(f"| {entry.name} | 1.0.0 | A. Drawer | MIT |" in text for entry in packages)
+    toys = [entry for entry, _ in whole_lock()]
+    text = notice(toys)
+    assert all(f"| {entry.name} | 1.0.0 | A. Drawer | MIT |" in text for entry in toys)
