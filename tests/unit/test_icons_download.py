@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fedscal.cli import app
-from fedscal.data.icons import archive, download, rows
-from fedscal.data.icons.download import Registry, fetch, fetch_all
+from fedscal.data.icons import archive, download, draw, rows
+from fedscal.data.icons.download import Registry, fetch, fetch_all, missing
 from fedscal.errors import DataRefused
 from icon_packages import Served, icon_set, registry, whole_lock
 
@@ -110,22 +110,18 @@ def test_a_body_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.
             fetch(PACKAGE, tmp_path, patient(served.address)[0])
 
 
-def test_what_is_there_is_not_fetched_again_and_what_is_damaged_is(tmp_path: Path) -> None:
+def test_only_what_is_missing_or_damaged_is_fetched(tmp_path: Path) -> None:
     other, other_data = icon_set("@toys/other", {"car": "<path d='M0 0h9v9z'/>"}, {"": "solid"})
-    done: list[None] = []
+    both, done = [PACKAGE, other], []
+    assert missing(both, tmp_path) == both
     with registry() as served:
         served.add(PACKAGE, DATA)
-        asked = patient(served.address)[0]
-        with pytest.raises(DataRefused, match="has no @toys/other"):
-            fetch_all([PACKAGE, other], tmp_path, asked, lambda: done.append(None))
-        fetch(PACKAGE, tmp_path, asked)
         served.add(other, other_data)
-        fetch_all([PACKAGE, other], tmp_path, asked, lambda: done.append(None))
-        assert sorted(served.tarballs_asked()) == [PACKAGE.tarball, other.tarball]
-        (tmp_path / other.tarball).write_bytes(b"half")
-        fetch_all([PACKAGE, other], tmp_path, asked, lambda: done.append(None))
-        assert served.tarballs_asked()[2:] == [other.tarball]
-    assert len(done) >= 4
+        fetch_all(both, tmp_path, patient(served.address)[0], lambda: done.append(None))
+    assert len(done) == 2
+    assert missing(both, tmp_path) == []
+    (tmp_path / other.tarball).write_bytes(b"half")
+    assert missing(both, tmp_path) == [other]
 
 
 @pytest.fixture
@@ -169,6 +165,15 @@ def test_a_damaged_archive_is_drawn_again_from_the_kept_tarballs(toy_registry: S
     with pytest.raises(DataRefused, match="damaged: fedscal data get icons"):
         archive.tensors("solid")
     toy_registry.asked.clear()
-    rows.fetch(toy_registry.address, told)
+    rows.fetch("http://unused.invalid", told)
     assert path.read_bytes() == sound
+    assert told.stages[2:] == [("drawing icons", 5)]
+
+
+def test_missing_tools_are_said_before_anything_is_fetched(
+    toy_registry: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draw, "find_spec", lambda name: None)
+    with pytest.raises(DataRefused, match=r"pip install 'fedscal\[icons\]'"):
+        rows.fetch(toy_registry.address, Steps())
     assert toy_registry.asked == []

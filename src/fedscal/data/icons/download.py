@@ -1,6 +1,6 @@
 """Fetching packages: a few at a time, tried again when the registry is busy, kept once their hash is right.
 
-A tarball that is in the cache is never fetched again, so an interrupted download goes on where it was.
+A tarball that is there is never fetched again, so an interrupted command goes on where it was.
 """
 
 from __future__ import annotations
@@ -107,18 +107,25 @@ def fetch_all(
         pool.shutdown(cancel_futures=True)
 
 
+def missing(packages: Sequence[Package], folder: Path) -> list[Package]:
+    """Return the packages whose tarball is not in the folder, or not whole."""
+
+    def is_there(package: Package) -> bool:
+        path = folder / package.tarball
+        return path.is_file() and integrity_of(path.read_bytes()) == package.integrity
+
+    return [package for package in packages if not is_there(package)]
+
+
 def fetch(package: Package, folder: Path, registry: Registry) -> None:
-    """Bring one tarball into the folder, unless it is there and whole."""
-    path = folder / package.tarball
-    if path.is_file() and integrity_of(path.read_bytes()) == package.integrity:
-        return
+    """Bring one tarball into the folder; it is kept only if it is the one of the lock."""
     data = registry.tarball(package.name, package.version)
     if integrity_of(data) != package.integrity:
         raise DataRefused(
             f"{package.name} {package.version} from {registry.address} is not the package of the lock (its "
             "sha512 differs), and was not kept. Repeat the command, or give another --registry URL."
         )
-    files.write_bytes(path, data)
+    files.write_bytes(folder / package.tarball, data)
 
 
 def integrity_of(data: bytes) -> str:

@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,13 @@ _SKETCH_SIDE = 28
 _LEAST_INK = 0.1
 _Square = tuple[float, float, float]
 """Left, top and side of a square of the plane."""
+
+
+def check_tools() -> None:
+    """Refuse at once, and not after the download, if what draws the icons is not installed."""
+    for module in ("resvg_py", "PIL"):
+        if find_spec(module) is None:
+            raise DataRefused(f"drawing the icons needs {module}: pip install 'fedscal[icons]'")
 
 
 def icon(drawing: Mapping[str, Any], defaults: Mapping[str, Any]) -> Tensor | None:
@@ -70,11 +78,9 @@ def _square_around_ink(inner: str, canvas: _Square) -> _Square | None:
 
 def _raster(inner: str, square: _Square, side: int, background: str | None) -> Any:
     """Draw a square of the plane; return its pixels (side, side, 4)."""
-    try:
-        import resvg_py  # only the building of the archive needs these two
-        from PIL import Image
-    except ImportError as error:
-        raise DataRefused(f"drawing icons needs {error.name}: pip install 'fedscal[icons]'") from error
+    import resvg_py  # only the making of the archive needs these two
+    from PIL import Image
+
     x, y, extent = square
     svg = (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from fedscal import files, rng
 from fedscal.data.benchmark import Benchmark, Progress
-from fedscal.data.icons import archive
+from fedscal.data.icons import archive, draw
 from fedscal.data.icons.address import find_registry
-from fedscal.data.icons.download import Registry, fetch_all
+from fedscal.data.icons.download import Registry, fetch_all, missing
 from fedscal.data.icons.lock import packages
 from fedscal.data.icons.rules import rules
 from fedscal.data.views import AugmentedViews
@@ -23,11 +23,14 @@ def fetch(registry: str | None, progress: Progress) -> None:
     with files.one_builder(archive.folder()):
         if archive.is_whole():
             return
+        draw.check_tools()
         tarballs = files.make_dir(archive.folder() / "tarballs")
         files.remove_unfinished(tarballs)
         lock = packages()
-        progress.stage("fetching icon sets", len(lock))
-        fetch_all(lock, tarballs, Registry(find_registry(registry)), progress.advance)
+        if absent := missing(lock, tarballs):
+            source = Registry(find_registry(registry))
+            progress.stage("fetching icon sets", len(absent))
+            fetch_all(absent, tarballs, source, progress.advance)
         progress.stage("drawing icons", len(lock))
         made = archive.contents(
             lock, lambda package: (tarballs / package.tarball).read_bytes(), rules(), progress.advance
