@@ -8,6 +8,7 @@ import pytest
 
 from fedscal.data.icons.address import VARIABLES, find_registry
 from fedscal.errors import UsageError
+from fedscal.spec import environment_keys
 
 
 @pytest.fixture
@@ -65,3 +66,9 @@ def test_a_password_in_the_address_is_refused_and_not_repeated() -> None:
     with pytest.raises(UsageError) as refused:
         find_registry("https://me:secret@registry.test")
     assert "secret" not in str(refused.value)
+
+
+def test_the_variable_is_no_key_of_a_run() -> None:
+    assert environment_keys({"FEDSCAL_NPM_REGISTRY": "http://registry.test", "FEDSCAL_LR": "1"}) == {
+        "lr": "1"
+    }

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from fedscal import weights
+from fedscal.data.benchmark import Benchmark
+from fedscal.data.registry import BENCHMARKS
 from fedscal.errors import DataRefused
 from fedscal.models.network import Network, predict
 from fedscal.models.pretrain import SourceTraining, Trained, held_out_rows, pretrain
 from fedscal.rng import stream
+from fedscal.source import source_model
+from fedscal.spec import RunSpec
 from toys import NoiseViews, blobs, tiny_network
 
 IMAGES, LABELS = blobs(60)
@@ -122,3 +128,12 @@ def test_training_keeps_to_the_groups() -> None:
     assert weights.digest(spoilt.weights) == weights.digest(plain.weights)
     assert weights.digest(plain.weights) != weights.digest(train().weights)
     assert spoilt.accuracy < 20
+
+
+def test_the_source_model_of_a_run_keeps_to_its_benchmarks_groups(
+    toy_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grouped = replace(toy_benchmark, groups=lambda domain: torch.zeros(30, dtype=torch.int64))
+    monkeypatch.setitem(BENCHMARKS, "toy", grouped)
+    with pytest.raises(DataRefused, match="one group"):
+        source_model(RunSpec.make(benchmark="toy", pretrain_epochs=1))
