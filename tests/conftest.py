@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 from torch import Tensor
 
+import icon_packages
 import toys
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
@@ -23,10 +24,11 @@ _DOMAINS = ("plain", "dim", "dark")
 
 @pytest.fixture(scope="session")
 def built_benchmarks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build every registered benchmark once; return the cache directory."""
+    """Build every registered benchmark once, icons from generated drawings; return the cache directory."""
     directory = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDSCAL_CACHE", str(directory))
+        icon_packages.write_archive()
         for row in BENCHMARKS.values():
             cache.prepare(row)
     return directory

@@ -14,7 +14,7 @@ import torch
 from fedscal import files
 from fedscal.build import network_for
 from fedscal.data.benchmark import Benchmark
-from fedscal.data.cache import content_digest, images
+from fedscal.data.cache import content_digest, groups, images
 from fedscal.data.labels import labels
 from fedscal.data.registry import benchmark
 from fedscal.errors import ModelRefused
@@ -82,7 +82,9 @@ def _train(
     network = network_for(spec, data, stream_seed(spec.seed, "source-init"))
     pictures, truth = images(data, spec.source), labels(data, spec.source)
     with compute_threads(spec.threads):
-        made = pretrain(network, pictures, truth, data.views, recipe, spec.seed, on_epoch)
+        made = pretrain(
+            network, pictures, truth, data.views, recipe, spec.seed, on_epoch, groups(data, spec.source)
+        )
     seconds = time.perf_counter() - started
     card = {**model_card(spec), "source_accuracy": made.accuracy, "seconds": seconds, "made_from": identity}
     gaussians = model_files("gaussians", made.gaussians, model_card(spec))

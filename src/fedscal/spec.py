@@ -21,7 +21,7 @@ from fedscal.models.registry import MODELS
 from fedscal.options import Option, Value, option, options_of
 
 _ENV_PREFIX = "FEDSCAL_"
-_ENV_OTHER = {"FEDSCAL_CACHE"}
+_ENV_OTHER = {"FEDSCAL_CACHE", "FEDSCAL_NPM_REGISTRY"}
 _MAX_RECIPE_BYTES = 1_000_000
 EXECUTION_KEYS = frozenset({"workers"})
 """Keys that cannot move a bit of the result."""

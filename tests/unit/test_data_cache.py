@@ -198,3 +198,18 @@ PIXELS, TRUTH = torch.zeros(2, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 1])
 def test_a_builder_that_breaks_its_word_is_refused(toy: Benchmark, pixels: Tensor, truth: Tensor) -> None:
     with pytest.raises(DataRefused, match="toy/sea"):
         cache.prepare(replace(toy, build=lambda domain: (pixels, truth)))
+
+
+def test_groups_have_a_file_of_their_own_only_where_there_are_groups(toy: Benchmark) -> None:
+    assert cache.groups(toy, "sea") is None
+    grouped = replace(toy, version=9, groups=lambda domain: torch.tensor([3, 3, len(domain), 1]))
+    assert cache.groups(grouped, "land").tolist() == [3, 3, 4, 1]  # type: ignore[union-attr]
+    assert (cache.prepare(grouped) / "sea.groups.safetensors").is_file()
+    assert not list(cache.prepare(toy).glob("*groups*"))
+    assert cache.content_digest(grouped) != cache.content_digest(toy)
+
+
+@pytest.mark.parametrize("wrong", [torch.tensor([0, 1, 2]), torch.tensor([0.0, 1, 2, 3])])
+def test_groups_that_do_not_fit_the_images_are_refused(toy: Benchmark, wrong: Tensor) -> None:
+    with pytest.raises(DataRefused, match="toy/sea"):
+        cache.prepare(replace(toy, groups=lambda domain: wrong))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from fedscal import weights
+from fedscal.data.benchmark import Benchmark
+from fedscal.data.registry import BENCHMARKS
+from fedscal.errors import DataRefused
 from fedscal.models.network import Network, predict
-from fedscal.models.pretrain import SourceTraining, Trained, pretrain
+from fedscal.models.pretrain import SourceTraining, Trained, held_out_rows, pretrain
 from fedscal.rng import stream
+from fedscal.source import source_model
+from fedscal.spec import RunSpec
 from toys import NoiseViews, blobs, tiny_network
 
 IMAGES, LABELS = blobs(60)
@@ -77,3 +84,56 @@ def test_the_gaussians_are_those_of_the_training_images_features() -> None:
         torch.testing.assert_close(found["mean"][label], mine.mean(dim=0))
         torch.testing.assert_close(found["variance"][label], mine.var(dim=0, correction=0))
         assert found["share"][label].item() == pytest.approx(len(mine) / 54)
+
+
+SIZES = (30, 4, 3, 9, 2, 5, 7, 6, 8, 1, 25)
+GROUPS = torch.repeat_interleave(torch.arange(len(SIZES)) * 10, torch.tensor(SIZES))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_group_is_never_on_both_sides_and_about_the_share_is_held_out(seed: int) -> None:
+    shuffled = GROUPS[torch.randperm(100, generator=stream(seed, "test"))]
+    test, train = held_out_rows(100, 0.1, seed, shuffled)
+    assert sorted([*test.tolist(), *train.tolist()]) == list(range(100))
+    assert set(shuffled[test].tolist()).isdisjoint(shuffled[train].tolist())
+    assert 8 <= len(test) <= 15
+    again, _ = held_out_rows(100, 0.1, seed, shuffled)
+    assert torch.equal(test, again)
+
+
+def test_seeds_hold_out_other_groups() -> None:
+    assert len({tuple(held_out_rows(100, 0.1, seed, GROUPS)[0].tolist()) for seed in range(5)}) > 1
+
+
+def test_the_smallest_group_is_held_out_if_all_are_too_large() -> None:
+    test, train = held_out_rows(10, 0.1, 0, torch.tensor([1] * 4 + [2] * 6))
+    assert test.tolist() == [0, 1, 2, 3]
+    assert len(train) == 6
+
+
+def test_one_group_alone_cannot_be_parted() -> None:
+    with pytest.raises(DataRefused, match="one group"):
+        held_out_rows(10, 0.1, 0, torch.zeros(10, dtype=torch.int64))
+
+
+def test_training_keeps_to_the_groups() -> None:
+    groups = torch.arange(60) // 6
+    test, _ = held_out_rows(60, 0.1, 0, groups)
+    wrong = LABELS.clone()
+    wrong[test] = (wrong[test] + 1) % 3
+    plain, spoilt = (
+        pretrain(tiny_network(), IMAGES, truth, NoiseViews(), RECIPE, 0, groups=groups)
+        for truth in (LABELS, wrong)
+    )
+    assert weights.digest(spoilt.weights) == weights.digest(plain.weights)
+    assert weights.digest(plain.weights) != weights.digest(train().weights)
+    assert spoilt.accuracy < 20
+
+
+def test_the_source_model_of_a_run_keeps_to_its_benchmarks_groups(
+    toy_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grouped = replace(toy_benchmark, groups=lambda domain: torch.zeros(30, dtype=torch.int64))
+    monkeypatch.setitem(BENCHMARKS, "toy", grouped)
+    with pytest.raises(DataRefused, match="one group"):
+        source_model(RunSpec.make(benchmark="toy", pretrain_epochs=1))

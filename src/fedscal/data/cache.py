@@ -1,8 +1,8 @@
 """Built once, checked at every reading: a benchmark's images and labels as files in the cache.
 
-Each domain has two safetensors files, images and labels apart, and ``manifest.json`` holds their
-sha256. The directory appears whole or not at all. A damaged file is named in the log and the
-directory is built again; its bytes are never used.
+Each domain has two safetensors files, images and labels apart, and a third if the benchmark has
+groups; ``manifest.json`` holds their sha256. The directory appears whole or not at all. A damaged file
+is named in the log and the directory is built again; its bytes are never used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedscal import files, weights
 from fedscal.data.benchmark import Benchmark
 from fedscal.errors import DataRefused, UsageError, nearest
 
-Kind = Literal["images", "labels"]
+Kind = Literal["images", "labels", "groups"]
 
 _MANIFEST = "manifest.json"
 _log = logging.getLogger(__name__)
@@ -60,8 +60,13 @@ def images(benchmark: Benchmark, domain: str) -> Tensor:
     return load(benchmark, domain, "images")
 
 
+def groups(benchmark: Benchmark, domain: str) -> Tensor | None:
+    """Return the int64 group of each image of a domain, or None if the benchmark has no groups."""
+    return load(benchmark, domain, "groups") if benchmark.groups else None
+
+
 def load(benchmark: Benchmark, domain: str, kind: Kind) -> Tensor:
-    """Return a domain's images or labels, checked against the manifest."""
+    """Return a domain's images, labels or groups, checked against the manifest."""
     if domain not in benchmark.domains:
         raise UsageError(f"{benchmark.name} has no domain '{domain}'{nearest(domain, benchmark.domains)}")
     path = _directory(benchmark) / _file_name(domain, kind)
@@ -108,9 +113,13 @@ def _file_name(domain: str, kind: Kind) -> str:
     return f"{domain}.{kind}.safetensors"
 
 
+def kinds(benchmark: Benchmark) -> tuple[Kind, ...]:
+    """Return which files each domain has."""
+    return ("images", "labels", "groups") if benchmark.groups else ("images", "labels")
+
+
 def _file_names(benchmark: Benchmark) -> list[str]:
-    kinds: tuple[Kind, ...] = ("images", "labels")
-    return [_file_name(domain, kind) for domain in benchmark.domains for kind in kinds]
+    return [_file_name(domain, kind) for domain in benchmark.domains for kind in kinds(benchmark)]
 
 
 def _manifest(directory: Path) -> dict[str, Any] | None:
@@ -160,6 +169,9 @@ def _contents(benchmark: Benchmark) -> dict[str, bytes]:
         counts[domain] = len(pixels)
         contents[_file_name(domain, "images")] = weights.to_bytes({"images": pixels})
         contents[_file_name(domain, "labels")] = weights.to_bytes({"labels": truth})
+        if benchmark.groups:
+            members = _grouped(benchmark, benchmark.groups(domain), domain, len(pixels))
+            contents[_file_name(domain, "groups")] = weights.to_bytes({"groups": members})
     hashes = {name: files.sha256(data) for name, data in contents.items()}
     manifest = {
         "benchmark": benchmark.name,
@@ -190,3 +202,10 @@ def _built(benchmark: Benchmark, domain: str) -> tuple[Tensor, Tensor]:
     if not (fits and known and truth.shape == pixels.shape[:1]):
         raise DataRefused(f"{benchmark.name}/{domain}: the built images or labels do not fit the benchmark.")
     return pixels, truth
+
+
+def _grouped(benchmark: Benchmark, members: Tensor, domain: str, count: int) -> Tensor:
+    """Hold the groups to one whole number an image."""
+    if members.dtype != torch.int64 or members.shape != (count,):
+        raise DataRefused(f"{benchmark.name}/{domain}: the groups do not fit the images.")
+    return members

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.digits import DIGITS
+from fedscal.data.icons.rows import ICONS, ICONS_64
 from fedscal.errors import UsageError, nearest
 
-BENCHMARKS: dict[str, Benchmark] = {row.name: row for row in (DIGITS,)}
+BENCHMARKS: dict[str, Benchmark] = {row.name: row for row in (DIGITS, ICONS, ICONS_64)}
 
 
 def benchmark(name: str) -> Benchmark:

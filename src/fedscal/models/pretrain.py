@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedscal import weights
 from fedscal.data.benchmark import Views
+from fedscal.errors import DataRefused
 from fedscal.models.gaussians import class_gaussians
 from fedscal.models.network import Network, predict
 from fedscal.rng import stream
@@ -54,11 +55,10 @@ def pretrain(
     recipe: SourceTraining,
     seed: int,
     on_epoch: Callable[[], None] = lambda: None,
+    groups: Tensor | None = None,
 ) -> Trained:
-    """Train on 90 % of the source images and test on the other 10 %."""
-    order = torch.randperm(len(images), generator=stream(seed, "source-split"))
-    held = max(1, int(recipe.held_out * len(images)))
-    test, train = order[:held], order[held:]
+    """Train on 90 % of the source images and test on the other 10 %, never parting a group."""
+    test, train = held_out_rows(len(images), recipe.held_out, seed, groups)
     _fit(network, images[train], labels[train], views, recipe, seed, on_epoch)
     predicted = predict(network, images[test], views.evaluate).logits.argmax(dim=1)
     known = predict(network, images[train], views.evaluate)
@@ -67,6 +67,30 @@ def pretrain(
         accuracy=100 * float((predicted == labels[test]).double().mean()),
         gaussians=class_gaussians(known.features, labels[train], known.logits.shape[1]),
     )
+
+
+def held_out_rows(count: int, share: float, seed: int, groups: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return the rows to test on and the rows to train on.
+
+    Without groups the share is exact. With groups whole ones are held out, in random order, each only
+    if it does not take the held-out rows beyond one and a half times the share; one is always held out.
+    """
+    generator = stream(seed, "source-split")
+    held = max(1, int(share * count))
+    if groups is None:
+        order = torch.randperm(count, generator=generator)
+        return order[:held], order[held:]
+    names, sizes = torch.unique(groups, return_counts=True)
+    if len(names) < 2:
+        raise DataRefused("all source images are of one group, so none can be held out.")
+    drawn = torch.randperm(len(names), generator=generator).tolist()
+    chosen: list[int] = []
+    for place in drawn:
+        taken = int(sizes[chosen].sum())
+        if taken < held and taken + int(sizes[place]) <= 1.5 * held:
+            chosen.append(place)
+    inside = torch.isin(groups, names[chosen or [int(sizes.argmin())]])
+    return inside.nonzero().flatten(), (~inside).nonzero().flatten()
 
 
 def _fit(
