@@ -13,7 +13,7 @@ from statistics import fmean, pstdev
 
 from fedscal.build import network_for
 from fedscal.data.cache import images
-from fedscal.data.labels import labels
+from fedscal.data.labels import known_labels
 from fedscal.data.registry import benchmark
 from fedscal.models.network import predict
 from fedscal.rng import compute_threads
@@ -34,7 +34,7 @@ def accuracies(source: str, seed: int) -> dict[str, float]:
     for domain in DOMAINS:
         if domain != source:
             guessed = predict(network, images(data, domain), data.views.evaluate).logits.argmax(dim=1)
-            found[domain] = 100 * float((guessed == labels(data, domain)).double().mean())
+            found[domain] = 100 * float((guessed == known_labels(data, domain)).double().mean())
     return found
 
 

@@ -13,11 +13,14 @@ from fedscal.data.benchmark import Benchmark
 from fedscal.data.cache import images
 from fedscal.data.labels import labels
 from fedscal.data.partition import shards
+from fedscal.data.pixels import take
 from fedscal.data.registry import benchmark
+from fedscal.data.views import AugmentedViews
 from fedscal.drivers.site import Site
 from fedscal.errors import TooFewClients, UsageError
 from fedscal.federation import Schedule
 from fedscal.methods import build_objective, build_rule, method
+from fedscal.models.huggingface import PREFIX, normalisation
 from fedscal.models.network import Network
 from fedscal.models.registry import build_network
 from fedscal.objective.term import Need
@@ -45,9 +48,24 @@ class Layout:
         return self.rows[client][0]
 
 
+def data_for(spec: RunSpec) -> Benchmark:
+    """Return the run's data set, with the views that its network needs."""
+    data = benchmark(spec.benchmark, spec.on_bad == "skip")
+    if not isinstance(data.views, AugmentedViews):
+        return data
+    views = data.views
+    if spec.model.startswith(PREFIX):
+        mean, std = normalisation(spec.model.removeprefix(PREFIX))
+        views = replace(views, mean=mean, std=std)
+    if spec.image_size:
+        views = replace(views, side=spec.image_size)
+    side = views.side or data.shape[1]
+    return replace(data, views=views, shape=(data.shape[0], side, side))
+
+
 def build_layout(spec: RunSpec) -> Layout:
     """Cut every target domain into clients; a function of the seed alone."""
-    data = benchmark(spec.benchmark)
+    data = data_for(spec)
     rows: dict[ClientId, tuple[str, Tensor]] = {}
     empty = []
     for domain in data.domains:
@@ -90,13 +108,13 @@ def check_feasible(spec: RunSpec, layout: Layout) -> None:
 
 def build_site(spec: RunSpec) -> Site:
     """Build the client side: every client's images, and apart from them the labels for evaluation."""
-    data = benchmark(spec.benchmark)
+    data = data_for(spec)
     layout = build_layout(spec)
     pictures = {domain: images(data, domain) for domain in data.domains if domain != spec.source}
     truth = {domain: labels(data, domain) for domain in pictures}
     return Site(
-        data={c: ClientData(pictures[d][rows], data.views) for c, (d, rows) in layout.rows.items()},
-        labels={c: truth[d][rows] for c, (d, rows) in layout.rows.items()},
+        data={c: ClientData(take(pictures[d], rows), data.views) for c, (d, rows) in layout.rows.items()},
+        labels={c: known[rows] for c, (d, rows) in layout.rows.items() if (known := truth[d]) is not None},
         network=network_for(spec, data),
         objective=build_objective(spec.method, spec.adaptation, spec.hyper),
         training=build_training(spec),

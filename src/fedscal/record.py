@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from fedscal import files
+from fedscal.build import data_for
 from fedscal.checkpoint import Checkpoints
 from fedscal.data.cache import content_digest
-from fedscal.data.registry import benchmark
 from fedscal.drivers.in_process import worker_count
 from fedscal.errors import DataRefused, ModelRefused, UsageError
 from fedscal.metrics import Line
@@ -139,7 +139,7 @@ def environment(spec: RunSpec) -> dict[str, Any]:
         "torch": torch.__version__,
         "platform": platform.platform(),
         "machine": platform.machine(),
-        "data_sha256": content_digest(benchmark(spec.benchmark)),
+        "data_sha256": content_digest(data_for(spec)),
         "spec_sha256": spec.digest(),
         "cores": os.cpu_count(),
         "threads": spec.threads,

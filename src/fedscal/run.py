@@ -10,10 +10,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedscal import files, weights
-from fedscal.build import Layout, build_layout, build_schedule, build_site, check_feasible, network_for
+from fedscal.build import (
+    Layout,
+    build_layout,
+    build_schedule,
+    build_site,
+    check_feasible,
+    data_for,
+    network_for,
+)
 from fedscal.checkpoint import Checkpoint
 from fedscal.data.cache import prepare
-from fedscal.data.registry import benchmark
 from fedscal.drivers.in_process import Executor, InProcess, WorkerProcess, worker_count
 from fedscal.errors import UsageError
 from fedscal.federation import Round, Schedule, federate
@@ -120,7 +127,7 @@ def resume(out: Path | str, listener: Listener | None = None, **changes: Any) ->
 
 
 def _prepare_data(spec: RunSpec, listener: Listener) -> None:
-    data = benchmark(spec.benchmark)
+    data = data_for(spec)
     listener.stage(f"data: {data.name}", 0)
     prepare(data)
 
@@ -192,7 +199,7 @@ class _Run:
         asked = method(self.spec.method).profile is not None
         return Briefing(
             source=self.source.weights,
-            first_layer=network_for(self.spec, benchmark(self.spec.benchmark)).first_layer,
+            first_layer=network_for(self.spec, data_for(self.spec)).first_layer,
             rounds=self.spec.rounds,
             gaussians=self.source.gaussians,
             profiles=self.driver.profile() if asked else {},

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from fedscal import files
-from fedscal.build import network_for
+from fedscal.build import data_for, network_for
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.cache import content_digest, groups, images
-from fedscal.data.labels import labels
-from fedscal.data.registry import benchmark
+from fedscal.data.labels import known_labels
+from fedscal.data.views import AugmentedViews
 from fedscal.errors import ModelRefused
 from fedscal.models.pretrain import SourceTraining, pretrain
 from fedscal.models.store import load_model, model_files
@@ -42,7 +42,7 @@ class SourceModel:
 
 def source_model(spec: RunSpec, on_epoch: Callable[[], None] = lambda: None) -> SourceModel:
     """Return the source model of a spec, from the cache if it is there and whole."""
-    data = benchmark(spec.benchmark)
+    data = data_for(spec)
     recipe = SourceTraining(epochs=spec.pretrain_epochs, lr=spec.pretrain_lr)
     identity = _identity(spec, data, recipe)
     folder = files.cache_dir() / "source" / files.sha256(json.dumps(identity, sort_keys=True).encode())[:20]
@@ -80,7 +80,7 @@ def _train(
 ) -> SourceModel:
     started = time.perf_counter()
     network = network_for(spec, data, stream_seed(spec.seed, "source-init"))
-    pictures, truth = images(data, spec.source), labels(data, spec.source)
+    pictures, truth = images(data, spec.source), known_labels(data, spec.source)
     with compute_threads(spec.threads):
         made = pretrain(
             network, pictures, truth, data.views, recipe, spec.seed, on_epoch, groups(data, spec.source)
@@ -94,11 +94,12 @@ def _train(
 
 def model_card(spec: RunSpec) -> dict[str, Any]:
     """Return what a reader of the model must know to use it: network, input shape, ordered classes."""
-    data = benchmark(spec.benchmark)
+    data = data_for(spec)
     return {
         "model": spec.model,
         "shape": list(data.shape),
         "classes": list(data.classes),
         "benchmark": spec.benchmark,
         "source": spec.source,
+        **({"views": asdict(data.views)} if isinstance(data.views, AugmentedViews) else {}),
     }

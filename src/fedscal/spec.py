@@ -17,7 +17,7 @@ from fedscal.data.registry import benchmark
 from fedscal.errors import UsageError, nearest
 from fedscal.files import sha256
 from fedscal.methods import ADAPTATIONS, hyperparameters, method, parts_of
-from fedscal.models.registry import MODELS
+from fedscal.models.registry import check_model
 from fedscal.options import Option, Value, option, options_of
 
 _ENV_PREFIX = "FEDSCAL_"
@@ -56,6 +56,8 @@ class RunSpec:
     select: Literal["infomax", "entropy", "snd", "last"] = option(
         "infomax", "label-free signal that selects a round"
     )
+    image_size: int = option(0, "side of the images that the network sees; 0: the data set's own", low=0)
+    on_bad: Literal["error", "skip"] = option("error", "what to do with files that are no whole images")
     seed: int = option(0, "seed of every random stream", low=0, high=2**31 - 1)
     workers: int = option(
         0, "processes that train clients side by side; 0: as many as the cores allow", low=0, high=1024
@@ -94,8 +96,7 @@ class RunSpec:
                 f"source={self.source}: no such domain in {self.benchmark}{nearest(self.source, domains)}"
             )
         method(self.method)
-        if self.model not in MODELS:
-            raise UsageError(f"model={self.model}: no such model{nearest(self.model, MODELS)}")
+        check_model(self.model)
         if self.adaptation not in ADAPTATIONS:
             raise UsageError(
                 f"adaptation={self.adaptation}: no such adaptation{nearest(self.adaptation, ADAPTATIONS)}"

@@ -9,6 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fedscal.types import Images
+
 
 class Views(Protocol):
     """Three ways to show a batch of uint8 images (B, C, H, W) to a model, as normalised float32."""
@@ -38,6 +40,22 @@ class Progress(Protocol):
         ...
 
 
+class Store(Protocol):
+    """Images that are kept elsewhere than in the cache of built ones."""
+
+    def images(self, domain: str) -> Images:
+        """Return the images of a domain."""
+        ...
+
+    def labels(self, domain: str) -> Tensor | None:
+        """Return the labels of a domain, if it has any."""
+        ...
+
+    def digest(self) -> str:
+        """Return one hash for all images and labels."""
+        ...
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """A set of domains that share their classes; one row of the registry.
@@ -58,6 +76,7 @@ class Benchmark:
         groups: The int64 group of each image of a domain; images of one group are too alike to be parted
             between training and test. None if every image stands for itself.
         captions: What each image of a domain is called where it comes from.
+        folder: A user's folder that holds the images; None if they are built.
     """
 
     name: str
@@ -74,3 +93,4 @@ class Benchmark:
     fetch: Callable[[str | None, Progress], None] | None = None
     groups: Callable[[str], Tensor] | None = None
     captions: Callable[[str], Sequence[str]] | None = None
+    folder: Store | None = None

@@ -21,6 +21,7 @@ from torch import Tensor
 from fedscal import files, weights
 from fedscal.data.benchmark import Benchmark
 from fedscal.errors import DataRefused, UsageError, nearest
+from fedscal.types import Images
 
 Kind = Literal["images", "labels", "groups"]
 
@@ -50,14 +51,17 @@ class Status:
 def prepare(benchmark: Benchmark) -> Path:
     """Return the benchmark's cache directory, building it first if it is not there."""
     directory = _directory(benchmark)
-    if _manifest(directory) is None:
+    if benchmark.folder:
+        for domain in benchmark.domains:
+            benchmark.folder.images(domain)
+    elif _manifest(directory) is None:
         _build_unless(lambda: _manifest(directory) is not None, benchmark)
     return directory
 
 
-def images(benchmark: Benchmark, domain: str) -> Tensor:
+def images(benchmark: Benchmark, domain: str) -> Images:
     """Return the uint8 images (n, C, H, W) of a domain; the label files stay closed."""
-    return load(benchmark, domain, "images")
+    return benchmark.folder.images(domain) if benchmark.folder else load(benchmark, domain, "images")
 
 
 def groups(benchmark: Benchmark, domain: str) -> Tensor | None:
@@ -83,6 +87,8 @@ def load(benchmark: Benchmark, domain: str, kind: Kind) -> Tensor:
 
 def content_digest(benchmark: Benchmark) -> str:
     """Return one sha256 for all images and labels of the benchmark."""
+    if benchmark.folder:
+        return benchmark.folder.digest()
     directory = prepare(benchmark)
     manifest = _manifest(directory)
     if manifest is None:

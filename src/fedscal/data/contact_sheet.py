@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
-from fedscal.data.labels import labels
+from fedscal.data.labels import known_labels
 from fedscal.errors import DataRefused
 
 _EACH = 6
@@ -31,7 +31,7 @@ def contact_sheet(benchmark: Benchmark) -> tuple[bytes, str]:
 
 def _chosen(benchmark: Benchmark, domain: str) -> list[list[int]]:
     """Return the first images of every class by their number."""
-    truth = labels(benchmark, domain)
+    truth = known_labels(benchmark, domain)
     return [(truth == label).nonzero().flatten()[:_EACH].tolist() for label in range(len(benchmark.classes))]
 
 
@@ -55,7 +55,10 @@ def _picture(benchmark: Benchmark, chosen: dict[str, list[list[int]]]) -> bytes:
             top = _TITLE_HEIGHT + label * (max(height, 12) + _GAP)
             pen.text((2, top), benchmark.classes[label], fill=0)
             for column, number in enumerate(numbers):
-                sheet.paste(Image.fromarray(_colours(pixels[number])), (left + column * (width + _GAP), top))
+                sheet.paste(
+                    Image.fromarray(_colours(pixels[torch.tensor([number])][0])),
+                    (left + column * (width + _GAP), top),
+                )
     kept = io.BytesIO()
     sheet.save(kept, format="PNG")
     return kept.getvalue()

@@ -10,8 +10,19 @@ from torch import Tensor
 
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
+from fedscal.errors import DataRefused
 
 
-def labels(benchmark: Benchmark, domain: str) -> Tensor:
-    """Return the int64 labels of a domain, in the order of its images."""
-    return cache.load(benchmark, domain, "labels")
+def labels(benchmark: Benchmark, domain: str) -> Tensor | None:
+    """Return the int64 labels of a domain, in the order of its images; None if it has none."""
+    return benchmark.folder.labels(domain) if benchmark.folder else cache.load(benchmark, domain, "labels")
+
+
+def known_labels(benchmark: Benchmark, domain: str) -> Tensor:
+    """Return the labels of a domain that must have them."""
+    found = labels(benchmark, domain)
+    if found is None:
+        raise DataRefused(
+            f"{domain} of {benchmark.name} has no labels; a source needs its images in one folder a class."
+        )
+    return found

@@ -8,6 +8,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fedscal.types import Images
+
+
+def take(images: Images, rows: Tensor) -> Images:
+    """Return some of the images; those on disk stay there."""
+    return images.part(rows) if isinstance(images, MappedImages) else images[rows]
+
 
 class MappedImages:
     """Some rows of a file of uint8 images; nothing is read until it is asked for."""

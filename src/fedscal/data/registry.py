@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.digits import DIGITS
+from fedscal.data.folder_benchmark import folder_benchmark
 from fedscal.data.icons.rows import ICONS, ICONS_64
 from fedscal.errors import UsageError, nearest
 
 BENCHMARKS: dict[str, Benchmark] = {row.name: row for row in (DIGITS, ICONS, ICONS_64)}
 
 
-def benchmark(name: str) -> Benchmark:
-    """Return the benchmark of this name, or say which name was probably meant."""
+def benchmark(name: str, skip_bad: bool = False) -> Benchmark:
+    """Return the benchmark of this name or folder, or say which name was probably meant.
+
+    ``skip_bad`` leaves files of a folder out that cannot be read; without it they are an error.
+    """
+    if name not in BENCHMARKS and Path(name).is_dir():
+        return folder_benchmark(name, skip_bad)
     if name not in BENCHMARKS:
         raise UsageError(f"unknown benchmark '{name}'{nearest(name, BENCHMARKS)}")
     return BENCHMARKS[name]

@@ -48,8 +48,10 @@ def normalisation(place: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
 def _load(place: str) -> Any:
     try:
         from transformers import AutoConfig, AutoModel
+        from transformers.utils import logging
     except ImportError as error:
         raise UsageError(f"model=hf:{place} needs {error.name}: pip install 'fedscal[hf]'") from error
+    logging.set_verbosity_error()  # its report of a classifier's unused weights would alarm for nothing
     here = Path(place).is_dir()
     try:
         config = AutoConfig.from_pretrained(place, local_files_only=here, trust_remote_code=False)

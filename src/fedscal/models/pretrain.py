@@ -11,11 +11,12 @@ from torch import Tensor
 
 from fedscal import weights
 from fedscal.data.benchmark import Views
+from fedscal.data.pixels import take
 from fedscal.errors import DataRefused
 from fedscal.models.gaussians import class_gaussians
 from fedscal.models.network import Network, predict
 from fedscal.rng import stream
-from fedscal.types import Weights
+from fedscal.types import Images, Weights
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class SourceTraining:
 
 def pretrain(
     network: Network,
-    images: Tensor,
+    images: Images,
     labels: Tensor,
     views: Views,
     recipe: SourceTraining,
@@ -59,9 +60,10 @@ def pretrain(
 ) -> Trained:
     """Train on 90 % of the source images and test on the other 10 %, never parting a group."""
     test, train = held_out_rows(len(images), recipe.held_out, seed, groups)
-    _fit(network, images[train], labels[train], views, recipe, seed, on_epoch)
-    predicted = predict(network, images[test], views.evaluate).logits.argmax(dim=1)
-    known = predict(network, images[train], views.evaluate)
+    seen = take(images, train)
+    _fit(network, seen, labels[train], views, recipe, seed, on_epoch)
+    predicted = predict(network, take(images, test), views.evaluate).logits.argmax(dim=1)
+    known = predict(network, seen, views.evaluate)
     return Trained(
         weights=weights.snapshot(network.state_dict()),
         accuracy=100 * float((predicted == labels[test]).double().mean()),
@@ -95,7 +97,7 @@ def held_out_rows(count: int, share: float, seed: int, groups: Tensor | None = N
 
 def _fit(
     network: Network,
-    images: Tensor,
+    images: Images,
     labels: Tensor,
     views: Views,
     recipe: SourceTraining,

@@ -9,6 +9,7 @@ import torch
 from fedscal.errors import UsageError, nearest
 from fedscal.models.convnet import ConvNet
 from fedscal.models.efficientnet import EfficientNetLite0
+from fedscal.models.huggingface import PREFIX, HuggingFaceBackbone
 from fedscal.models.network import Network
 
 Shape = tuple[int, int, int]
@@ -35,8 +36,17 @@ MODELS: Mapping[str, Callable[[Shape, int], Network]] = {
 
 def build_network(name: str, shape: Shape, classes: int, seed: int = 0) -> Network:
     """Return a freshly initialised network, the same for the same seed."""
-    if name not in MODELS:
-        raise UsageError(f"model={name}: no such model{nearest(name, MODELS)}")
+    check_model(name)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
+        if name.startswith(PREFIX):
+            backbone = HuggingFaceBackbone(name.removeprefix(PREFIX))
+            return Network(backbone, backbone.width, classes, backbone_rate=0.1)
         return MODELS[name](shape, classes)
+
+
+def check_model(name: str) -> None:
+    """Say which model was probably meant by a name that is none."""
+    if name not in MODELS and not name.startswith(PREFIX):
+        other = "hf:<folder or repository> loads one by transformers"
+        raise UsageError(f"model={name}: no such model{nearest(name, MODELS)}; {other}")
