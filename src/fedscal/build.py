@@ -50,17 +50,11 @@ class Layout:
 
 def data_for(spec: RunSpec) -> Benchmark:
     """Return the run's data set, with the views that its network needs."""
-    data = benchmark(spec.benchmark, spec.on_bad == "skip")
-    if not isinstance(data.views, AugmentedViews):
+    data = benchmark(spec.benchmark, spec.on_bad == "skip", spec.image_size)
+    if not (spec.model.startswith(PREFIX) and isinstance(data.views, AugmentedViews)):
         return data
-    views = data.views
-    if spec.model.startswith(PREFIX):
-        mean, std = normalisation(spec.model.removeprefix(PREFIX))
-        views = replace(views, mean=mean, std=std)
-    if spec.image_size:
-        views = replace(views, side=spec.image_size)
-    side = views.side or data.shape[1]
-    return replace(data, views=views, shape=(data.shape[0], side, side))
+    mean, std = normalisation(spec.model.removeprefix(PREFIX))
+    return replace(data, views=replace(data.views, mean=mean, std=std))
 
 
 def build_layout(spec: RunSpec) -> Layout:

@@ -56,7 +56,7 @@ class RunSpec:
     select: Literal["infomax", "entropy", "snd", "last"] = option(
         "infomax", "label-free signal that selects a round"
     )
-    image_size: int = option(0, "side of the images that the network sees; 0: the data set's own", low=0)
+    image_size: int = option(0, "side of the views of a folder's images; 0: 224", low=0)
     on_bad: Literal["error", "skip"] = option("error", "what to do with files that are no whole images")
     seed: int = option(0, "seed of every random stream", low=0, high=2**31 - 1)
     workers: int = option(

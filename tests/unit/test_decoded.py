@@ -12,7 +12,7 @@ from PIL import Image
 
 from fedscal.data import decoded as module
 from fedscal.data.decode import SIDE
-from fedscal.data.decoded import decoded
+from fedscal.data.decoded import decoded, refuse_bad
 from fedscal.data.folders import File
 from fedscal.data.pixels import MappedImages
 from fedscal.errors import DataRefused
@@ -63,26 +63,21 @@ def test_broken_files_are_all_named_or_left_out(tmp_path: Path) -> None:
     files = pictures(tmp_path / "a", 4)
     files[0].path.write_bytes(b"")
     files[2].path.write_text("no image")
-    with pytest.raises(
-        DataRefused, match=r"2 of 4 files .*0\.png: empty; .*2\.png: not an image\. .*on_bad=skip"
-    ):
-        decoded(files)
-    found = decoded(files, skip_bad=True)
+    found = decoded(files)
+    expected = r"2 of 4 files .*0\.png: empty; .*2\.png: not an image\. .*on_bad=skip"
+    with pytest.raises(DataRefused, match=expected):
+        refuse_bad(found, skip=False)
+    refuse_bad(found, skip=True)
     assert [file.path.name for file in found.files] == ["1.png", "3.png"]
     assert [bad.path.name for bad in found.bad] == ["0.png", "2.png"]
     assert found.images[torch.tensor([1])][0, 0, 0, 0].item() == 3
 
 
 def test_nothing_but_broken_files_is_refused_even_if_they_may_be_skipped(tmp_path: Path) -> None:
-    (tmp_path / "x.png").write_bytes(b"")
-    with pytest.raises(DataRefused, match="1 of 1 files cannot be used"):
-        decoded([File(tmp_path / "x.png", None)], skip_bad=True)
-
-
-def test_many_broken_files_are_counted(tmp_path: Path) -> None:
-    files = [File(tmp_path / f"{n}.png", None) for n in range(30)]
-    with pytest.raises(DataRefused, match=r"30 of 30 .* and 10 more"):
-        decoded(files)
+    found = decoded([File(tmp_path / f"{n}.png", None) for n in range(30)])
+    assert len(found.images) == 0
+    with pytest.raises(DataRefused, match=r"30 of 30 files cannot be used: .* and 10 more"):
+        refuse_bad(found, skip=True)
 
 
 def test_an_interrupted_build_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The command line: ``fedscal run | compare | report | pretrain | data | methods | doctor``."""
+"""The command line: ``fedscal run | compare | pretrain | predict | export | report | data | ...``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import typer
 
-from fedscal.cli import data, inspect, jobs
+from fedscal.cli import data, inspect, jobs, use
 from fedscal.cli.output import print_error
 from fedscal.errors import FedscalError, OutOfSpace
 
@@ -26,6 +26,8 @@ app = typer.Typer(
 app.command("run")(jobs.run)
 app.command("compare")(jobs.compare)
 app.command("pretrain")(jobs.pretrain)
+app.command("predict")(use.predict)
+app.command("export")(use.export)
 app.command("report")(inspect.report)
 app.command("methods")(inspect.methods)
 app.command("keys")(inspect.keys)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,27 +13,35 @@ from torch import Tensor
 
 from fedscal import files
 from fedscal.data.benchmark import Benchmark
-from fedscal.data.decoded import Decoded, decoded
+from fedscal.data.decode import SIDE as SQUARE
+from fedscal.data.decoded import Decoded, decoded, refuse_bad
 from fedscal.data.folders import Tree, scan
 from fedscal.data.pixels import MappedImages
 from fedscal.data.views import AugmentedViews
 from fedscal.errors import DataRefused
 
-SIDE = 224
+_SIDE = 224
 PHOTOGRAPHS = AugmentedViews(
     mean=(0.485, 0.456, 0.406),
     std=(0.229, 0.224, 0.225),
     crop_area=(0.08, 1.0),
     crop_aspect=(3 / 4, 4 / 3),
     flip=True,
-    side=SIDE,
+    side=_SIDE,
 )
 """The paper's views: ImageNet's normalisation, random resized crops of 224 from 256, mirrored."""
 
 
 @lru_cache(maxsize=8)
-def folder_benchmark(root: str, skip_bad: bool = False) -> Benchmark:
-    """Return the benchmark of a folder; the folder is read once a process."""
+def folder_benchmark(root: str, skip_bad: bool = False, side: int = 0) -> Benchmark:
+    """Return the benchmark of a folder; the folder is read once a process.
+
+    Args:
+        root: the folder.
+        skip_bad: leave out files that cannot be read.
+        side: the side of the images that a network sees; 0: 224.
+    """
+    side = side or _SIDE
     tree = scan(Path(root))
     _check_classes(tree)
     return Benchmark(
@@ -40,15 +49,20 @@ def folder_benchmark(root: str, skip_bad: bool = False) -> Benchmark:
         title=Path(root).name,
         classes=tree.classes,
         domains=tuple(tree.domains),
-        shape=(3, SIDE, SIDE),
-        views=PHOTOGRAPHS,
+        shape=(3, side, side),
+        views=replace(PHOTOGRAPHS, side=side),
         build=_not_built,
         version=1,
         packages=("pillow",),
         extra="folders",
         defaults={},
-        folder=Folder(tree, skip_bad),
+        folder=Folder(tree, skip_bad, margin(side)),
     )
+
+
+def margin(side: int) -> int:
+    """Return the side of the squares to decode for views of a side: 256 for 224, and in proportion."""
+    return round(side * SQUARE / _SIDE)
 
 
 def _not_built(domain: str) -> tuple[Tensor, Tensor]:
@@ -73,13 +87,16 @@ def _check_classes(tree: Tree) -> None:
 class Folder:
     """The images of a folder, decoded once, with the labels that its folders name."""
 
-    def __init__(self, tree: Tree, skip_bad: bool) -> None:
+    def __init__(self, tree: Tree, skip_bad: bool, side: int) -> None:
         self.tree = tree
         self._skip_bad = skip_bad
+        self._side = side
 
     def decoded(self, domain: str, done: Callable[[], None] = lambda: None) -> Decoded:
-        """Return a domain's decoded images."""
-        return decoded(self.tree.domains[domain], self._skip_bad, done)
+        """Return a domain's decoded images; broken files are refused or left out, as asked."""
+        found = decoded(self.tree.domains[domain], self._side, done)
+        refuse_bad(found, self._skip_bad)
+        return found
 
     def images(self, domain: str) -> MappedImages:
         """Return the images of a domain, on disk."""

@@ -13,13 +13,13 @@ from fedscal.errors import UsageError, nearest
 BENCHMARKS: dict[str, Benchmark] = {row.name: row for row in (DIGITS, ICONS, ICONS_64)}
 
 
-def benchmark(name: str, skip_bad: bool = False) -> Benchmark:
+def benchmark(name: str, skip_bad: bool = False, side: int = 0) -> Benchmark:
     """Return the benchmark of this name or folder, or say which name was probably meant.
 
-    ``skip_bad`` leaves files of a folder out that cannot be read; without it they are an error.
+    For a folder, ``skip_bad`` leaves files out that cannot be read, and ``side`` is the size of its views.
     """
     if name not in BENCHMARKS and Path(name).is_dir():
-        return folder_benchmark(name, skip_bad)
+        return folder_benchmark(name, skip_bad, side)
     if name not in BENCHMARKS:
         raise UsageError(f"unknown benchmark '{name}'{nearest(name, BENCHMARKS)}")
     return BENCHMARKS[name]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedscal.data.decode import Unreadable, decode
+from fedscal.data.folder_benchmark import margin
 from fedscal.data.folders import image_files
 from fedscal.deploy.classifier import Classifier
 from fedscal.errors import DataRefused
@@ -44,7 +45,7 @@ def _batch(classifier: Classifier, paths: Sequence[Path]) -> list[Answer]:
     pixels: dict[Path, Tensor] = {}
     for path in paths:
         try:
-            pixels[path] = as_model_sees(path, classifier.shape)
+            pixels[path] = as_model_sees(path, classifier)
         except Unreadable as error:
             answers[path] = Answer(path, problem=str(error))
     if pixels:
@@ -54,10 +55,12 @@ def _batch(classifier: Classifier, paths: Sequence[Path]) -> list[Answer]:
     return [answers[path] for path in paths]
 
 
-def as_model_sees(path: Path, shape: tuple[int, int, int]) -> Tensor:
+def as_model_sees(path: Path, classifier: Classifier) -> Tensor:
     """Decode a file to the channels and the side that a model takes; grey is the mean of the colours."""
-    pixels = torch.from_numpy(decode(path, side=shape[1]))
-    if shape[0] == 3:
+    channels, side, _ = classifier.shape
+    cropped = getattr(classifier.module.views, "side", None) is not None
+    pixels = torch.from_numpy(decode(path, margin(side) if cropped else side))
+    if channels == 3:
         return pixels
     return pixels.float().mean(dim=0, keepdim=True).round().to(torch.uint8)
 

@@ -51,7 +51,7 @@ def _load(place: str) -> Any:
         from transformers.utils import logging
     except ImportError as error:
         raise UsageError(f"model=hf:{place} needs {error.name}: pip install 'fedscal[hf]'") from error
-    logging.set_verbosity_error()  # its report of a classifier's unused weights would alarm for nothing
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # its report of a classifier's unused weights would alarm for nothing
     here = Path(place).is_dir()
     try:
         config = AutoConfig.from_pretrained(place, local_files_only=here, trust_remote_code=False)
