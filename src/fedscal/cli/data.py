@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +14,18 @@ from fedscal.cli.output import console, listener, print_json, print_plain, table
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.cache import Status, kinds, load, prepare, status
 from fedscal.data.contact_sheet import contact_sheet
+from fedscal.data.examine import examine
+from fedscal.data.folders import scan
 from fedscal.data.registry import BENCHMARKS, benchmark
 from fedscal.errors import DataRefused
+
+
+class OnBad(StrEnum):
+    """What broken files lead to."""
+
+    ERROR = "error"
+    SKIP = "skip"
+
 
 app = typer.Typer(no_args_is_help=True, help="Data sets: list, get, check, show.", rich_markup_mode=None)
 Name = Annotated[str, typer.Argument(help="A data set of `fedscal data list`.")]
@@ -76,8 +88,17 @@ def get(
 
 
 @app.command()
-def check(name: Name) -> None:
-    """Verify every file of a data set in the cache against its sha256."""
+def check(
+    name: Annotated[str, typer.Argument(help="A data set of `fedscal data list`, or a folder of images.")],
+    on_bad: Annotated[
+        OnBad,
+        typer.Option("--on-bad", help="error: broken files end with exit code 3; skip: they are named."),
+    ] = OnBad.ERROR,
+) -> None:
+    """Verify every file of a data set in the cache, or decode every image of a folder."""
+    if name not in BENCHMARKS and Path(name).is_dir():
+        _check_folder(Path(name), on_bad)
+        return
     state = status(benchmark(name))
     if not state.built:
         raise DataRefused(f"{name} is not built yet: fedscal data get {name}")
@@ -86,6 +107,34 @@ def check(name: Name) -> None:
             f"damaged in {state.directory}: {', '.join(state.damaged)}. Mend it: fedscal data get {name}"
         )
     print_plain(f"{name}: every file is whole ({state.bytes:,} bytes)")
+
+
+def _check_folder(root: Path, on_bad: OnBad) -> None:
+    tree = scan(root)
+    told = listener(quiet=False)
+    told.stage(f"decoding {root}", sum(map(len, tree.domains.values())))
+    try:
+        found = examine(tree, told.advance)
+    finally:
+        told.close()
+    rows = [
+        [
+            domain,
+            str(sum(counts.values())),
+            str(len([name for name in counts if name]) or "none"),
+            _range(counts),
+        ]
+        for domain, counts in found.counts.items()
+    ]
+    console.print(table_of(["domain", "images", "classes", "images a class"], rows))
+    for sentence in found.remarks():
+        print_plain(sentence)
+    if found.bad and on_bad is OnBad.ERROR:
+        raise DataRefused(f"{len(found.bad)} files cannot be used. Mend them, or pass on_bad=skip to a run.")
+
+
+def _range(counts: Mapping[str, int]) -> str:
+    return f"{min(counts.values())} to {max(counts.values())}" if counts else ""
 
 
 @app.command()

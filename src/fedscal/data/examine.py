@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedscal.data.decoded import Bad, decoded
@@ -27,6 +27,16 @@ class Findings:
     shared: Mapping[tuple[str, str], int]
     repeated: Mapping[str, int]
     others: int
+
+    def remarks(self) -> Iterator[str]:
+        """Say in sentences what a person should know."""
+        yield from (f"{bad.path}: {bad.reason}" for bad in self.bad)
+        for (first, second), count in self.shared.items():
+            yield f"{count} images are in {first} and in {second} alike."
+        for domain, count in self.repeated.items():
+            yield f"{count} images of {domain} are there more than once."
+        if self.others:
+            yield f"{self.others} files are passed over: their names do not end like an image's."
 
 
 def examine(tree: Tree, done: Callable[[], None] = lambda: None) -> Findings:

@@ -1,0 +1,41 @@
+"""``fedscal data check DIR``: what a folder holds, before it is trusted."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from fedscal.data.examine import examine
+from fedscal.data.folders import scan
+
+
+def test_broken_shared_repeated_and_foreign_files_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path / "cache"))
+    root = tmp_path / "data"
+    for domain in ("a", "b"):
+        for label, colour in {"x": 10, "y": 20}.items():
+            folder = root / domain / label
+            folder.mkdir(parents=True)
+            Image.new("L", (9, 9), colour + ord(domain)).save(folder / "1.png")
+    shutil.copy(root / "a/x/1.png", root / "b/x/2.png")
+    shutil.copy(root / "a/y/1.png", root / "a/y/again.png")
+    (root / "a/x/cut.jpg").write_bytes(b"\xff\xd8")
+    (root / "a/x/notes.txt").write_text("hello")
+    told: list[None] = []
+    found = examine(scan(root), lambda: told.append(None))
+    assert {domain: dict(counts) for domain, counts in found.counts.items()} == {
+        "a": {"x": 1, "y": 2},
+        "b": {"x": 2, "y": 1},
+    }
+    assert len(told) == 7
+    assert [bad.path.name for bad in found.bad] == ["cut.jpg"]
+    assert found.shared == {("a", "b"): 1}
+    assert found.repeated == {"a": 1}
+    said = " ".join(found.remarks())
+    for text in ("cut.jpg: ", "1 images are in a and in b", "more than once", "1 files are passed over"):
+        assert text in said
