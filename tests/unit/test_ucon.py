@@ -34,11 +34,26 @@ def test_attraction_sums_the_agreement_with_the_neighbours() -> None:
     assert attraction(torch.tensor([[0.6, 0.4]]), nearby).item() == pytest.approx(-1.1)
 
 
-def test_repulsion_averages_over_the_others_only() -> None:
-    # Pairs: 12 agree 1/2, 13 agree 0, 23 agree 1/2. Means over the others: 1/4, 1/2, 1/4; their mean: 1/3.
+def test_repulsion_sums_over_the_others_only() -> None:
+    # Pairs: 12 agree 1/2, 13 agree 0, 23 agree 1/2. Sums over the others: 1/2, 1, 1/2; their mean: 2/3.
     probabilities = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
-    assert repulsion(probabilities).item() == pytest.approx(1 / 3)
+    assert repulsion(probabilities).item() == pytest.approx(2 / 3)
     assert repulsion(probabilities[:1]).item() == 0
+
+
+@pytest.mark.parametrize(("negatives", "expected"), [("sum", 2 / 3), ("mean", 1 / 3)])
+def test_the_repulsion_may_be_a_mean(negatives: str, expected: float) -> None:
+    # As above, with attraction to nothing: every bank entry predicts class 2.
+    logits = torch.tensor([[1.0, 1e-9, 1e-9], [0.5, 0.5, 1e-9], [1e-9, 1.0, 1e-9]]).log()
+    state = {
+        "features": torch.eye(6, 3),
+        "predictions": torch.eye(3)[[2] * 6],
+        "seen": torch.ones(6, 3),
+        "ratio": torch.tensor(0.0),
+    }
+    term = Ucon(negatives=negatives, neighbours=1, lambda_dispersion=0)  # type: ignore[arg-type]
+    value, _ = term.loss(fixed_step(logits, features=-torch.eye(3)), state)
+    assert value.item() == pytest.approx(expected, abs=1e-5)
 
 
 def test_dispersion_teaches_the_augmented_view_and_not_the_plain_one() -> None:

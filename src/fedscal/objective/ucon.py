@@ -7,7 +7,7 @@ Control. ICLR 2025.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -34,10 +34,9 @@ def attraction(probabilities: Tensor, nearby: Tensor) -> Tensor:
 
 
 def repulsion(probabilities: Tensor) -> Tensor:
-    r"""L- = 1/n sum_i mean over j != i of <p_i, p_j>; 0 for a batch of one."""
+    r"""L- = 1/n sum_i sum_{j != i} <p_i, p_j> over the batch; 0 for a batch of one."""
     products = probabilities @ probabilities.T
-    others = max(1, len(products) - 1)
-    return (products.sum() - products.diagonal().sum()) / (len(products) * others)
+    return (products.sum() - products.diagonal().sum()) / len(products)
 
 
 def dispersion(plain_probabilities: Tensor, augmented_logits: Tensor) -> Tensor:
@@ -72,6 +71,9 @@ class Ucon:
     null: ClassVar[bool] = False
     neighbours: int = option(3, "K nearest neighbours in UCon; 3, and 2 for DomainNet", low=1)
     lambda_negative: float = option(1.0, "weight of UCon's repulsion", low=0)
+    negatives: Literal["sum", "mean"] = option(
+        "sum", "UCon's repulsion: sum or mean over the rest of the batch"
+    )
     lambda_dispersion: float = option(0.5, "weight of UCon's dispersion control", low=0)
     lambda_partial: float = option(0.001, "weight of UCon's partial labels", low=0)
     partial_labels: int = option(2, "labels that an uncertain image keeps in UCon", low=1)
@@ -98,7 +100,8 @@ class Ucon:
         """Return the loss of a batch, and the banks after it."""
         probabilities, rows = step.weak.probabilities, step.indices
         state = self._remember(step, state)
-        total = self.lambda_negative * repulsion(probabilities)
+        others = max(1, len(rows) - 1) if self.negatives == "mean" else 1
+        total = self.lambda_negative * repulsion(probabilities) / others
         if len(state["features"]) > 1:
             near = nearest_rows(state["features"][rows], rows, state["features"], self.neighbours)
             total = total + attraction(probabilities, state["predictions"][near])
