@@ -9,7 +9,7 @@ tested on icon sets that were held out from training, the source-only accuracy o
 from __future__ import annotations
 
 import sys
-from statistics import fmean, pstdev
+from statistics import fmean, stdev
 
 from fedscal.build import network_for
 from fedscal.data.cache import images
@@ -40,7 +40,7 @@ def accuracies(source: str, seed: int) -> dict[str, float]:
 
 def shown(values: list[float]) -> str:
     """Return mean and standard deviation."""
-    return f"{fmean(values):.1f} ± {pstdev(values):.1f}"
+    return f"{fmean(values):.1f} ± {stdev(values):.1f}"
 
 
 def main(seeds: list[int]) -> None:
