@@ -30,6 +30,7 @@ def accuracies(source: str, seed: int) -> dict[str, float]:
     model = source_model(spec)
     network = network_for(spec, data)
     network.load_state_dict(model.weights)
+    assert model.accuracy is not None
     found = {source: model.accuracy}
     for domain in DOMAINS:
         if domain != source:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -17,12 +19,13 @@ from fedscal.data.pixels import take
 from fedscal.data.registry import benchmark
 from fedscal.data.views import AugmentedViews
 from fedscal.drivers.site import Site
-from fedscal.errors import TooFewClients, UsageError
+from fedscal.errors import DataRefused, TooFewClients, UsageError
 from fedscal.federation import Schedule
 from fedscal.methods import build_objective, build_rule, method
 from fedscal.models.huggingface import PREFIX, normalisation
 from fedscal.models.network import Network
 from fedscal.models.registry import build_network
+from fedscal.models.store import read_card
 from fedscal.objective.term import Need
 from fedscal.rng import stream
 from fedscal.spec import RunSpec
@@ -51,10 +54,27 @@ class Layout:
 def data_for(spec: RunSpec) -> Benchmark:
     """Return the run's data set, with the views that its network needs."""
     data = benchmark(spec.benchmark, spec.on_bad == "skip", spec.image_size)
+    if spec.source_model:
+        return _as_known(data, read_card(spec.source_model))
     if not (spec.model.startswith(PREFIX) and isinstance(data.views, AugmentedViews)):
         return data
     mean, std = normalisation(spec.model.removeprefix(PREFIX))
     return replace(data, views=replace(data.views, mean=mean, std=std))
+
+
+def _as_known(data: Benchmark, card: Mapping[str, Any]) -> Benchmark:
+    """Return a data set as a given model knows it: its order of classes, its views."""
+    classes = tuple(card["classes"])
+    strange = sorted(set(data.classes) - set(classes))
+    if strange or (data.folder is None and data.classes != classes):
+        raise DataRefused(
+            f"{data.name} and the model have different classes; the model does not know "
+            f"{', '.join(strange[:5]) or 'their order'}. It knows {', '.join(classes[:10])}"
+            + (f" and {len(classes) - 10} more." if len(classes) > 10 else ".")
+        )
+    views = AugmentedViews(**card["views"]) if "views" in card else data.views
+    folder = data.folder.ordered(classes) if data.folder else None
+    return replace(data, classes=classes, views=views, folder=folder)
 
 
 def build_layout(spec: RunSpec) -> Layout:
@@ -70,7 +90,7 @@ def build_layout(spec: RunSpec) -> Layout:
         )
         digits = len(str(len(parts) - 1))
         for number, part in enumerate(parts):
-            client = f"{domain}-{number:0{digits}}"
+            client = domain if spec.clients else f"{domain}-{number:0{digits}}"
             if len(part):
                 rows[client] = (domain, part)
             else:

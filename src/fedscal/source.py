@@ -19,7 +19,7 @@ from fedscal.data.labels import known_labels
 from fedscal.data.views import AugmentedViews
 from fedscal.errors import ModelRefused
 from fedscal.models.pretrain import SourceTraining, pretrain
-from fedscal.models.store import load_model, model_files
+from fedscal.models.store import find_model, load_model, model_files
 from fedscal.rng import compute_threads, stream_seed
 from fedscal.spec import RunSpec
 from fedscal.types import Weights
@@ -27,7 +27,7 @@ from fedscal.types import Weights
 
 @dataclass(frozen=True)
 class SourceModel:
-    """A trained source model, where it is kept, and its accuracy (%) on held-out source images.
+    """A trained source model, where it is kept, and its accuracy (%) on held-out source images, if known.
 
     ``gaussians`` are the mean and variance of the source features of every class.
     """
@@ -35,13 +35,15 @@ class SourceModel:
     weights: Weights
     gaussians: Weights
     path: Path
-    accuracy: float
+    accuracy: float | None
     seconds: float
     cached: bool
 
 
 def source_model(spec: RunSpec, on_epoch: Callable[[], None] = lambda: None) -> SourceModel:
-    """Return the source model of a spec, from the cache if it is there and whole."""
+    """Return the source model of a spec: the given one, or one from the cache if it is there and whole."""
+    if spec.source_model:
+        return _given(Path(spec.source_model))
     data = data_for(spec)
     recipe = SourceTraining(epochs=spec.pretrain_epochs, lr=spec.pretrain_lr)
     identity = _identity(spec, data, recipe)
@@ -55,6 +57,16 @@ def source_model(spec: RunSpec, on_epoch: Callable[[], None] = lambda: None) -> 
             )
         except ModelRefused:
             return _train(spec, data, recipe, identity, folder, on_epoch)
+
+
+def _given(place: Path) -> SourceModel:
+    path = find_model(place)
+    weights, card = load_model(path.parent, path.stem)
+    try:
+        gaussians = load_model(path.parent, "gaussians")[0]
+    except ModelRefused:  # only DualAdapt needs them, and says so
+        gaussians = {}
+    return SourceModel(weights, gaussians, path, card.get("source_accuracy"), 0.0, cached=True)
 
 
 def _identity(spec: RunSpec, data: Benchmark, recipe: SourceTraining) -> dict[str, Any]:

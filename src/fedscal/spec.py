@@ -18,6 +18,7 @@ from fedscal.errors import UsageError, nearest
 from fedscal.files import sha256
 from fedscal.methods import ADAPTATIONS, hyperparameters, method, parts_of
 from fedscal.models.registry import check_model
+from fedscal.models.store import read_card
 from fedscal.options import Option, Value, option, options_of
 
 _ENV_PREFIX = "FEDSCAL_"
@@ -56,6 +57,8 @@ class RunSpec:
     select: Literal["infomax", "entropy", "snd", "last"] = option(
         "infomax", "label-free signal that selects a round"
     )
+    source_model: str = option("", "a trained source model, file or folder; not given: trained on source")
+    clients: str = option("", "a folder of sites, each sub-folder the images of one client")
     image_size: int = option(0, "side of the views of a folder's images; 0: 224", low=0)
     on_bad: Literal["error", "skip"] = option("error", "what to do with files that are no whole images")
     seed: int = option(0, "seed of every random stream", low=0, high=2**31 - 1)
@@ -80,8 +83,9 @@ class RunSpec:
         for name in given:
             if name not in known:
                 raise UsageError(f"unknown key '{name}'{nearest(name, known)}")
+        given = {**_sites(given), **given}
         chosen = benchmark(str(given.get("benchmark", cls.benchmark)))
-        given = {**chosen.defaults, **given}
+        given = {**chosen.defaults, **_from_card(given), **given}
         given.setdefault("adaptation", method(str(given.get("method", cls.method))).adaptation)
         values = {name: known[name].parse(value) for name, value in given.items()}
         core = {name: values.pop(name) for name in list(values) if name in own}
@@ -91,7 +95,9 @@ class RunSpec:
 
     def _check(self) -> None:
         domains = benchmark(self.benchmark).domains
-        if self.source not in domains:
+        if self.clients and not self.source_model:
+            raise UsageError("clients=DIR holds no source domain: give source_model=MODEL too.")
+        if self.source not in domains and not (self.source_model and not self.source):
             raise UsageError(
                 f"source={self.source}: no such domain in {self.benchmark}{nearest(self.source, domains)}"
             )
@@ -126,6 +132,20 @@ class RunSpec:
         """Return the spec as a recipe that builds it again."""
         core = {k: v for k, v in self.flat().items() if k not in self.hyper}
         return dump_toml({**core, **self.hyper})
+
+
+def _sites(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that a folder of sites implies."""
+    return {"benchmark": given["clients"], "clients_per_domain": 1} if given.get("clients") else {}
+
+
+def _from_card(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that a given source model decides."""
+    if not given.get("source_model"):
+        return {}
+    card = read_card(str(given["source_model"]))
+    known = {"model": card.get("model"), "image_size": (card.get("shape") or [0, 0])[1]}
+    return {name: value for name, value in known.items() if value}
 
 
 def all_options() -> dict[str, Option]:

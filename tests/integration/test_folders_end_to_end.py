@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import summary
+from harness import rows, summary
 from PIL import Image
 
 SMALL = ["model=convnet", "image_size=32", "rounds=2", "local_epochs=1", "pretrain_epochs=8", "batch_size=16"]
@@ -49,9 +49,9 @@ def test_the_model_answers_for_single_files(fedscal, run, tree, tmp_path):
     out = tmp_path / "answers.csv"
     ended = fedscal("predict", run, tree / "Photo" / "left", "--out", out)
     assert ended.code == 0, ended.err
-    rows = list(csv.DictReader(out.open()))
-    assert len(rows) == 12
-    assert {row["label"] for row in rows} <= {"left", "middle", "right"}
+    answers = list(csv.DictReader(out.open()))
+    assert len(answers) == 12
+    assert {row["label"] for row in answers} <= {"left", "middle", "right"}
 
 
 def test_broken_files_are_refused_or_skipped(fedscal, tree, tmp_path):
@@ -84,3 +84,64 @@ def test_domains_with_other_classes_are_refused_with_the_difference(fedscal, tre
     ended = fedscal("run", f"benchmark={root}", "source=Art", *SMALL, "--out", tmp_path / "run")
     assert ended.code == 3
     assert "Photo lacks middle" in ended.error
+
+
+def test_a_given_model_adapts_to_sites_without_labels(fedscal, tree, tmp_path):
+    """The practitioner's path: train here, adapt there, use the result; the sites have no class folders."""
+    model, sites, out = tmp_path / "model", tmp_path / "sites", tmp_path / "run"
+    words = [f"benchmark={tree}", "source=Art", "model=convnet", "image_size=32", "pretrain_epochs=8"]
+    assert fedscal("pretrain", *words, "--out", model).code == 0
+    for site, domain in {"hospital": "Photo", "lab": "Clip art"}.items():
+        (sites / site).mkdir(parents=True)
+        for number, path in enumerate(sorted((tree / domain).rglob("*.png"))):
+            shutil.copy(path, sites / site / f"{number}.png")
+    given = [f"source_model={model}", f"clients={sites}", "rounds=2", "local_epochs=1", "participation=1"]
+    ended = fedscal("run", *given, "workers=1", "--out", out)
+    assert ended.code == 0, ended.err
+    found = summary(out)
+    assert found["accuracy"] == {}, "no labels, no accuracy"
+    assert set(rows(out)[-1]["clients"]) == {"hospital", "lab"}
+    assert json.loads((out / "model" / "last.json").read_text())["classes"] == ["left", "middle", "right"]
+    assert fedscal("predict", out, sites / "lab").code == 0
+    ended = fedscal("export", out, "--format", "safetensors", "--out", tmp_path / "m.safetensors")
+    assert ended.code == 0, ended.err
+
+
+def test_sites_with_classes_that_the_model_does_not_know_are_refused(fedscal, tree, tmp_path):
+    model = tmp_path / "model"
+    words = [f"benchmark={tree}", "source=Art", "model=convnet", "image_size=32", "pretrain_epochs=8"]
+    assert fedscal("pretrain", *words, "--out", model).code == 0
+    folder = tmp_path / "sites" / "lab" / "upside down"
+    folder.mkdir(parents=True)
+    Image.new("RGB", (9, 9)).save(folder / "1.png")
+    given = [f"source_model={model}", f"clients={tmp_path / 'sites'}", "--out", tmp_path / "run"]
+    ended = fedscal("run", *given)
+    assert ended.code == 3
+    assert "does not know upside down" in ended.error
+
+
+def test_sites_need_a_model(fedscal, tree, tmp_path):
+    ended = fedscal("run", f"clients={tree}", "--out", tmp_path / "run")
+    assert ended.code == 2
+    assert "source_model=MODEL" in ended.error
+
+
+def test_init_writes_a_recipe_that_runs(fedscal, tree, tmp_path):
+    recipe = tmp_path / "mine.toml"
+    assert fedscal("init", tree, "--out", recipe).code == 0
+    assert recipe.read_text().startswith("# ")
+    words = [recipe, *SMALL, "clients_per_domain=1", "workers=1", "--quiet", "--no-report"]
+    assert fedscal("run", *words, "--out", tmp_path / "run").code == 0
+    again = fedscal("init", tree, "--out", recipe)
+    assert again.code == 2
+    assert "is there already" in again.error
+
+
+def test_init_on_sites_asks_for_a_model(fedscal, tmp_path):
+    (tmp_path / "sites" / "a").mkdir(parents=True)
+    Image.new("RGB", (9, 9)).save(tmp_path / "sites" / "a" / "1.png")
+    assert fedscal("init", tmp_path / "sites", "--out", tmp_path / "r.toml").code == 0
+    assert 'source_model = "MODEL"' in (tmp_path / "r.toml").read_text()
+    ended = fedscal("run", tmp_path / "r.toml", "--out", tmp_path / "run")
+    assert ended.code == 4
+    assert "MODEL holds no model" in ended.error

@@ -26,6 +26,7 @@ app = typer.Typer(
 app.command("run")(jobs.run)
 app.command("compare")(jobs.compare)
 app.command("pretrain")(jobs.pretrain)
+app.command("init")(use.init)
 app.command("predict")(use.predict)
 app.command("export")(use.export)
 app.command("report")(inspect.report)

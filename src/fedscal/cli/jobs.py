@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedscal import compare_tables, grid
+from fedscal import compare_tables, files, grid
 from fedscal.cli import output
 from fedscal.cli.output import console, print_error, print_plain
 from fedscal.compare import Cell, Failed, cells_of, execute
@@ -169,18 +169,26 @@ def _end(failed: list[tuple[Cell, Failed]], runs: int) -> None:
         raise typer.Exit(first.code)
 
 
-def pretrain(words: Words = None, quiet: Quiet = False, as_json: Json = False) -> None:
-    """Train the source model of a spec, or find it in the cache; say where it is."""
+def pretrain(words: Words = None, out: Out = None, quiet: Quiet = False, as_json: Json = False) -> None:
+    """Train the source model of a spec, or find it in the cache; say where it is, or copy it to --out."""
     spec = RunSpec.make(**gather(words))
+    if spec.source_model:
+        raise UsageError("source_model is given: there is nothing to train.")
     listener = output.listener(quiet or as_json)
     listener.stage(f"source model: {spec.source}", spec.pretrain_epochs)
     try:
         source = source_model(spec, listener.advance)
     finally:
         listener.close()
+    path = source.path if out is None else _copied(source.path, out)
     if as_json:
-        output.print_json({"path": str(source.path), "accuracy": source.accuracy, "cached": source.cached})
+        output.print_json({"path": str(path), "accuracy": source.accuracy, "cached": source.cached})
     elif not quiet:
         origin = "from the cache" if source.cached else f"trained in {source.seconds:.0f} s"
-        text = f"{spec.source}: {source.accuracy:.1f} % on held-out source images, {origin}\n{source.path}"
-        print_plain(text)
+        print_plain(f"{spec.source}: {source.accuracy:.1f} % on held-out source images, {origin}\n{path}")
+
+
+def _copied(folder: Path, out: Path) -> Path:
+    for path in sorted(folder.iterdir()):
+        files.write_bytes(out / path.name, path.read_bytes())
+    return out

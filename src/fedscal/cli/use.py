@@ -1,4 +1,4 @@
-"""The commands that use an adapted model: predict, export."""
+"""The commands around a run on one's own images: init before it; predict and export after it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ import typer
 
 from fedscal import files
 from fedscal.cli.output import print_error, print_plain
+from fedscal.data.folders import scan
+from fedscal.data.suggest import recipe
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.onnx import export_onnx
 from fedscal.deploy.predict import predict as answers
 from fedscal.deploy.predict import write_csv
+from fedscal.errors import UsageError
 from fedscal.rng import stream
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run directory, or a model's .safetensors.")]
@@ -27,6 +30,17 @@ class Format(StrEnum):
 
     ONNX = "onnx"
     SAFETENSORS = "safetensors"
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="A folder of domains with classes, or of sites without.")],
+    out: Annotated[Path, typer.Option("--out", help="The recipe to write.")] = Path("fedscal.toml"),
+) -> None:
+    """Look at a folder and write a recipe for it, with comments."""
+    if out.exists():
+        raise UsageError(f"{out} is there already; give another --out.")
+    files.write_bytes(out, recipe(scan(folder)).encode())
+    print_plain(f"{out}\nfedscal run {out}")
 
 
 def predict(

@@ -55,6 +55,10 @@ class Store(Protocol):
         """Return one hash for all images and labels."""
         ...
 
+    def ordered(self, classes: Sequence[str]) -> Store:
+        """Return the same images, their labels numbered in another order of the classes."""
+        ...
+
 
 @dataclass(frozen=True)
 class Benchmark:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -87,10 +87,15 @@ def _check_classes(tree: Tree) -> None:
 class Folder:
     """The images of a folder, decoded once, with the labels that its folders name."""
 
-    def __init__(self, tree: Tree, skip_bad: bool, side: int) -> None:
+    def __init__(self, tree: Tree, skip_bad: bool, side: int, classes: Sequence[str] = ()) -> None:
         self.tree = tree
         self._skip_bad = skip_bad
         self._side = side
+        self._classes = tuple(classes) or tree.classes
+
+    def ordered(self, classes: Sequence[str]) -> Folder:
+        """Return the same images with labels numbered as a model numbers its classes."""
+        return Folder(self.tree, self._skip_bad, self._side, classes)
 
     def decoded(self, domain: str, done: Callable[[], None] = lambda: None) -> Decoded:
         """Return a domain's decoded images; broken files are refused or left out, as asked."""
@@ -104,7 +109,7 @@ class Folder:
 
     def labels(self, domain: str) -> Tensor | None:
         """Return the labels of a domain in the order of its images; None if its folders name none."""
-        number = {name: index for index, name in enumerate(self.tree.classes)}
+        number = {name: index for index, name in enumerate(self._classes)}
         found = [file.label for file in self.decoded(domain).files]
         known = [number[label] for label in found if label is not None]
         return torch.tensor(known) if len(known) == len(found) else None
@@ -116,4 +121,4 @@ class Folder:
             for domain in self.tree.domains
             for found in [self.decoded(domain)]
         }
-        return files.sha256(json.dumps([self.tree.classes, content], sort_keys=True).encode())
+        return files.sha256(json.dumps([self._classes, content], sort_keys=True).encode())

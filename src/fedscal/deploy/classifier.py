@@ -16,9 +16,7 @@ from fedscal.data.views import AugmentedViews
 from fedscal.errors import ModelRefused, UsageError
 from fedscal.models.network import Network
 from fedscal.models.registry import build_network
-from fedscal.models.store import load_model
-
-_PREFERRED = ("last", "selected", "source")
+from fedscal.models.store import find_model, load_model
 
 
 class PixelsToLogits(nn.Module):
@@ -71,17 +69,3 @@ class Classifier:
     def probabilities(self, pixels: Tensor) -> Tensor:
         """Return the class probabilities (n, J) of uint8 images."""
         return torch.softmax(self.module(pixels), dim=1)
-
-
-def find_model(place: Path) -> Path:
-    """Return the safetensors file that a user means by a file, a model folder or a run directory."""
-    if place.suffix == ".safetensors":
-        return place
-    folder = place / "model" if (place / "model").is_dir() else place
-    for name in _PREFERRED:
-        if (folder / f"{name}.safetensors").exists():
-            return folder / f"{name}.safetensors"
-    several = sorted(path.name for path in folder.glob("*.safetensors"))
-    if several:
-        raise ModelRefused(f"{folder} holds several models: name one of {', '.join(several)}.")
-    raise ModelRefused(f"{place} holds no model.")

@@ -13,6 +13,8 @@ from fedscal import files, weights
 from fedscal.errors import ModelRefused
 from fedscal.types import Weights
 
+_PREFERRED = ("last", "model", "selected", "source")
+
 
 def model_files(name: str, model: Weights, card: Mapping[str, Any]) -> dict[str, bytes]:
     """Return the two files of a model, ``name.safetensors`` and ``name.json``."""
@@ -50,3 +52,22 @@ def read_tensors(path: Path, expected_sha256: str | None) -> dict[str, Tensor]:
     if files.sha256(data) != expected_sha256:
         raise ModelRefused(f"{path} is damaged: its sha256 is not the one written beside it.")
     return weights.from_bytes(data, str(path))
+
+
+def find_model(place: Path) -> Path:
+    """Return the safetensors file that a user means by a file, a model folder or a run directory."""
+    if place.suffix == ".safetensors":
+        return place
+    folder = place / "model" if (place / "model").is_dir() else place
+    for name in _PREFERRED:
+        if (folder / f"{name}.safetensors").exists():
+            return folder / f"{name}.safetensors"
+    several = sorted(path.name for path in folder.glob("*.safetensors"))
+    if several:
+        raise ModelRefused(f"{folder} holds several models: name one of {', '.join(several)}.")
+    raise ModelRefused(f"{place} holds no model.")
+
+
+def read_card(place: str) -> dict[str, Any]:
+    """Return what is written beside a model."""
+    return read_json(find_model(Path(place)).with_suffix(".json"))

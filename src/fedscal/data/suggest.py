@@ -1,0 +1,49 @@
+"""From a look at a folder to a recipe that a person can read and change."""
+
+from __future__ import annotations
+
+import json
+
+from fedscal.data.folders import Tree
+
+
+def recipe(tree: Tree) -> str:
+    """Return a commented TOML recipe for a folder of domains with classes, or of sites without."""
+    sizes = {domain: len(files) for domain, files in tree.domains.items()}
+    head = [f"# {tree.root}: " + ", ".join(f"{domain} {size} images" for domain, size in sizes.items())]
+    labelled = [domain for domain, files in tree.domains.items() if files[0].label is not None]
+    body = _domains(tree, labelled) if labelled and len(tree.domains) > 1 else _sites(tree)
+    return "\n".join([*head, *body, *_TRAINING]) + "\n"
+
+
+def _domains(tree: Tree, labelled: list[str]) -> list[str]:
+    largest = max(labelled, key=lambda domain: len(tree.domains[domain]))
+    return [
+        f"# {len(tree.classes)} classes: {', '.join(tree.classes[:8])}{', ...' if len(tree.classes) > 8 else ''}",
+        "#     fedscal run THIS_FILE",
+        f"benchmark = {json.dumps(str(tree.root.absolute()))}",
+        f"source = {json.dumps(largest)}  # the source model is trained on it; of {', '.join(labelled)}",
+        "clients_per_domain = 5  # each other domain is cut into so many clients",
+        'model = "convnet"  # or "hf:<folder>": a pretrained network adapts far better',
+    ]
+
+
+def _sites(tree: Tree) -> list[str]:
+    return [
+        "# Each folder is one client. Train a model first: fedscal pretrain benchmark=... source=... --out MODEL",
+        "#     fedscal run THIS_FILE",
+        f"clients = {json.dumps(str(tree.root.absolute()))}",
+        'source_model = "MODEL"  # where the trained model is',
+    ]
+
+
+_TRAINING = [
+    'method = "fedscal"',
+    "rounds = 20",
+    "local_epochs = 5",
+    "participation = 0.3  # share of the clients in a round",
+    "batch_size = 64",
+    "lr = 0.03",
+    'on_bad = "error"  # "skip" leaves broken files out',
+    "seed = 0",
+]
