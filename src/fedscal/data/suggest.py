@@ -18,8 +18,9 @@ def recipe(tree: Tree) -> str:
 
 def _domains(tree: Tree, labelled: list[str]) -> list[str]:
     largest = max(labelled, key=lambda domain: len(tree.domains[domain]))
+    shown = ", ".join(tree.classes[:8]) + (", ..." if len(tree.classes) > 8 else "")
     return [
-        f"# {len(tree.classes)} classes: {', '.join(tree.classes[:8])}{', ...' if len(tree.classes) > 8 else ''}",
+        f"# {len(tree.classes)} classes: {shown}",
         "#     fedscal run THIS_FILE",
         f"benchmark = {json.dumps(str(tree.root.absolute()))}",
         f"source = {json.dumps(largest)}  # the source model is trained on it; of {', '.join(labelled)}",
@@ -30,7 +31,8 @@ def _domains(tree: Tree, labelled: list[str]) -> list[str]:
 
 def _sites(tree: Tree) -> list[str]:
     return [
-        "# Each folder is one client. Train a model first: fedscal pretrain benchmark=... source=... --out MODEL",
+        "# Each folder is one client. A model is trained before, where the source images are:",
+        "#     fedscal pretrain benchmark=FOLDER source=DOMAIN --out MODEL",
         "#     fedscal run THIS_FILE",
         f"clients = {json.dumps(str(tree.root.absolute()))}",
         'source_model = "MODEL"  # where the trained model is',
