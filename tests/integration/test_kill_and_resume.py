@@ -214,6 +214,28 @@ def test_the_installed_program_stops_in_the_middle_of_a_training(cache, tmp_path
     assert len(rows(run)) == 1, "it did not wait for the round"
 
 
+def test_an_interrupt_that_a_library_swallows_is_not_lost(fedscal, tmp_path):
+    swallow = (
+        "import fedscal.client as c\n"
+        "real, heard = c._descend, []\n"
+        "def descend(*args):\n"
+        "    try:\n"
+        "        real(*args)\n"
+        "        __import__('time').sleep(0.2)\n"
+        "    except BaseException as error:\n"
+        "        heard.append(error)\n"
+        "        if len(heard) > 1: raise\n"
+        "c._descend = descend"
+    )
+    run = tmp_path / "run"
+    child = fedscal.start("run", *TINY, *LONG, "--quiet", "--out", run, before=swallow)
+    until(lambda: (run / "checkpoints" / "round-0000").exists())
+    time.sleep(0.3)
+    child.send(signal.SIGINT)
+    assert child.wait().code == 130
+    assert len(rows(run)) == 1, "it did not wait for the round"
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_with_workers_stops_with_them_in_the_middle_of_a_training(fedscal, tmp_path, number):
     run = tmp_path / "run"

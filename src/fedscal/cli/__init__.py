@@ -36,18 +36,35 @@ app.command("doctor")(inspect.doctor)
 app.add_typer(data.app, name="data")
 
 
+_KNOCK_AGAIN = 2.0
+"""Seconds between an interrupt that nobody seems to have heard and the next."""
+
+
 class Interrupted(BaseException):
     """Ctrl-C or SIGTERM; not KeyboardInterrupt, which typer would swallow without a word."""
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    # An exception that comes up inside a destructor or a library's import is lost: knock again until heard.
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, _KNOCK_AGAIN)
     raise Interrupted
+
+
+def _listen() -> None:
+    for name in ("SIGINT", "SIGTERM", "SIGALRM"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _stop)
+
+
+def _heard() -> None:
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def main() -> None:
     """Run a command; every foreseen trouble is one or two lines and an exit code of its own."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
+    _listen()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without unicode still shows the result
@@ -57,6 +74,7 @@ def main() -> None:
         print_error(f"error: {error}")
         sys.exit(error.exit_code)
     except Interrupted:
+        _heard()
         print_error("interrupted. A run goes on with: fedscal run --resume DIR")
         sys.exit(130)
     except MemoryError:

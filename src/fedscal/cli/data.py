@@ -96,7 +96,7 @@ def check(
     ] = OnBad.ERROR,
 ) -> None:
     """Verify every file of a data set in the cache, or decode every image of a folder."""
-    if name not in BENCHMARKS and Path(name).is_dir():
+    if name and name not in BENCHMARKS and Path(name).is_dir():
         _check_folder(Path(name), on_bad)
         return
     state = status(benchmark(name))

@@ -18,7 +18,7 @@ def benchmark(name: str, skip_bad: bool = False, side: int = 0) -> Benchmark:
 
     For a folder, ``skip_bad`` leaves files out that cannot be read, and ``side`` is the size of its views.
     """
-    if name not in BENCHMARKS and Path(name).is_dir():
+    if name and name not in BENCHMARKS and Path(name).is_dir():
         return folder_benchmark(name, skip_bad, side)
     if name not in BENCHMARKS:
         raise UsageError(f"unknown benchmark '{name}'{nearest(name, BENCHMARKS)}")
