@@ -26,6 +26,7 @@ from fedscal.drivers.in_process import InProcess
 from fedscal.drivers.site import Site
 from fedscal.federation import Round, Schedule, federate
 from fedscal.methods import METHODS, build_rule
+from fedscal.metrics import bytes_up
 from fedscal.models.gaussians import class_gaussians
 from fedscal.models.network import Network, predict
 from fedscal.rng import compute_threads
@@ -74,12 +75,7 @@ class Cost:
         """Return the method's line of the table, beside FedLoA's."""
         overhead = median(real / bare for real, bare in zip(self.real, self.bare, strict=True))
         ratios = [median(self.bare) / median(base.bare), median(self.real) / median(base.real)]
-        up = fmean(sum(t.nbytes for t in reply.weights.values()) for reply in self.done.replies)
-        up += fmean(
-            sum(t.nbytes for group in reply.reports.values() for t in group.values())
-            for reply in self.done.replies
-        )
-        bytes_ = [fmean(self.done.bytes_down.values()), up]
+        bytes_ = [fmean(self.done.bytes_down.values()), fmean(map(bytes_up, self.done.replies))]
         return [
             METHODS[name].title,
             f"{self.passes.forward} n",

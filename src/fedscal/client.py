@@ -108,6 +108,7 @@ def _train(
     )
     order, weak, strong = streams("order"), streams("weak"), streams("strong")
     view = _label_view(data.views, training, streams)
+    parameters = [parameter for parameter, _ in models.pairs]
     epochs: list[Metrics] = []
     states: list[State] | None = None
     for _ in range(training.epochs):
@@ -117,7 +118,7 @@ def _train(
         _train_mode(network, len(data.images))
         for indices in batches(len(data.images), training.batch_size, order):
             loss, states = objective.loss(_step(indices, data, models, weak, strong), states)
-            _descend(optimizer, loss, [parameter for parameter, _ in models.pairs], training.clip)
+            _descend(optimizer, loss, parameters, training.clip)
             total += loss.detach() * len(indices)
         if not torch.isfinite(total):
             raise Diverged("the loss is not finite any more; lower lr")

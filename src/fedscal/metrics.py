@@ -69,7 +69,7 @@ def round_line(
             "drift": reply.drift,
             "seconds": reply.seconds,
             "bytes_down": done.bytes_down[reply.client],
-            "bytes_up": _bytes_up(reply),
+            "bytes_up": bytes_up(reply),
             "epochs": [dict(epoch) for epoch in reply.epochs],
         }
         if "accuracy" in local[reply.client]:
@@ -86,12 +86,13 @@ def round_line(
         "seconds": {"adapt": done.seconds, "evaluate": seconds},
         "bytes": {
             "down": sum(done.bytes_down.values()),
-            "up": sum(map(_bytes_up, done.replies)),
+            "up": sum(map(bytes_up, done.replies)),
         },
     }
 
 
-def _bytes_up(reply: Reply) -> int:
+def bytes_up(reply: Reply) -> int:
+    """Return how many bytes of tensors a reply sends: its weights and its reports."""
     return byte_count(reply.weights) + byte_count(flatten(reply.reports))
 
 

@@ -16,7 +16,7 @@ from fedscal.data.cache import Status, kinds, load, prepare, status
 from fedscal.data.contact_sheet import contact_sheet
 from fedscal.data.examine import examine
 from fedscal.data.folders import scan
-from fedscal.data.registry import BENCHMARKS, benchmark
+from fedscal.data.registry import BENCHMARKS, benchmark, is_folder
 from fedscal.errors import DataRefused
 
 
@@ -96,7 +96,7 @@ def check(
     ] = OnBad.ERROR,
 ) -> None:
     """Verify every file of a data set in the cache, or decode every image of a folder."""
-    if name and name not in BENCHMARKS and Path(name).is_dir():
+    if is_folder(name):
         _check_folder(Path(name), on_bad)
         return
     state = status(benchmark(name))

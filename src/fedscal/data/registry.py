@@ -13,12 +13,17 @@ from fedscal.errors import UsageError, nearest
 BENCHMARKS: dict[str, Benchmark] = {row.name: row for row in (DIGITS, ICONS, ICONS_64)}
 
 
+def is_folder(name: str) -> bool:
+    """Whether a name that is no registered benchmark's is a folder's."""
+    return bool(name) and name not in BENCHMARKS and Path(name).is_dir()
+
+
 def benchmark(name: str, skip_bad: bool = False, side: int = 0) -> Benchmark:
     """Return the benchmark of this name or folder, or say which name was probably meant.
 
     For a folder, ``skip_bad`` leaves files out that cannot be read, and ``side`` is the size of its views.
     """
-    if name and name not in BENCHMARKS and Path(name).is_dir():
+    if is_folder(name):
         return folder_benchmark(name, skip_bad, side)
     if name not in BENCHMARKS:
         raise UsageError(f"unknown benchmark '{name}'{nearest(name, BENCHMARKS)}")
