@@ -17,7 +17,7 @@ help: ## list the targets
 	touch $@
 
 .venv/dev: .venv/runtime
-	$(PIP) --editable '.[digits,icons,folders,hf,onnx,report,efficientnet,dev]'
+	$(PIP) --editable '.[digits,icons,folders,hf,onnx,report,efficientnet,flower,dev]'
 	touch $@
 
 setup: .venv/dev ## build the environment in .venv
