@@ -9,19 +9,24 @@ unlabelled images of its own domain; together they adapt one model.
 >>> run.summary()["accuracy"]["last"]                # doctest: +SKIP
 """
 
-from fedscal.client import ClientData, Training, local_update
-from fedscal.data.benchmark import Benchmark, Views
-from fedscal.data.registry import BENCHMARKS
-from fedscal.errors import FedscalError
-from fedscal.federation import Driver, Schedule, federate
-from fedscal.methods import ADAPTATIONS, METHODS, Method
-from fedscal.objective.term import Need, Objective, Term
-from fedscal.record import RunDirectory
-from fedscal.report import write_comparison, write_report
-from fedscal.run import adapt, resume
-from fedscal.server.rule import ServerRule, ServerState
-from fedscal.spec import RunSpec
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from fedscal.version import __version__
+
+if TYPE_CHECKING:
+    from fedscal.client import ClientData, Training, local_update
+    from fedscal.data.benchmark import Benchmark, Views
+    from fedscal.data.registry import BENCHMARKS
+    from fedscal.errors import FedscalError
+    from fedscal.federation import Driver, Schedule, federate
+    from fedscal.methods import ADAPTATIONS, METHODS, Method
+    from fedscal.objective.term import Need, Objective, Term
+    from fedscal.record import RunDirectory
+    from fedscal.report import write_comparison, write_report
+    from fedscal.run import adapt, resume
+    from fedscal.server.rule import ServerRule, ServerState
+    from fedscal.spec import RunSpec
 
 __all__ = [
     "ADAPTATIONS",
@@ -50,3 +55,26 @@ __all__ = [
     "write_comparison",
     "write_report",
 ]
+
+_HOMES = {
+    "fedscal.client": ("ClientData", "Training", "local_update"),
+    "fedscal.data.benchmark": ("Benchmark", "Views"),
+    "fedscal.data.registry": ("BENCHMARKS",),
+    "fedscal.errors": ("FedscalError",),
+    "fedscal.federation": ("Driver", "Schedule", "federate"),
+    "fedscal.methods": ("ADAPTATIONS", "METHODS", "Method"),
+    "fedscal.objective.term": ("Need", "Objective", "Term"),
+    "fedscal.record": ("RunDirectory",),
+    "fedscal.report": ("write_comparison", "write_report"),
+    "fedscal.run": ("adapt", "resume"),
+    "fedscal.server.rule": ("ServerRule", "ServerState"),
+    "fedscal.spec": ("RunSpec",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: a program that only passes messages on needs no torch."""
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'fedscal' has no attribute '{name}'")

@@ -19,7 +19,7 @@ from fedscal.data.pixels import take
 from fedscal.data.registry import benchmark
 from fedscal.data.views import AugmentedViews
 from fedscal.drivers.site import Site
-from fedscal.errors import DataRefused, TooFewClients, UsageError
+from fedscal.errors import DataRefused, TooFewClients, UsageError, nearest
 from fedscal.federation import Schedule
 from fedscal.methods import build_objective, build_rule, method
 from fedscal.models.huggingface import PREFIX, normalisation
@@ -50,6 +50,12 @@ class Layout:
         """Return the domain of a client."""
         return self.rows[client][0]
 
+    def of(self, client: ClientId) -> Layout:
+        """Return the part of one client."""
+        if client not in self.rows:
+            raise UsageError(f"there is no client '{client}'{nearest(client, self.rows)}")
+        return Layout({client: self.rows[client]}, [])
+
 
 def data_for(spec: RunSpec) -> Benchmark:
     """Return the run's data set, with the views that its network needs."""
@@ -74,7 +80,9 @@ def _as_known(data: Benchmark, card: Mapping[str, Any]) -> Benchmark:
         )
     views = AugmentedViews(**card["views"]) if "views" in card else data.views
     folder = data.folder.ordered(classes) if data.folder else None
-    return replace(data, classes=classes, views=views, folder=folder)
+    # Of images that are at the sites, only the model knows the shape.
+    shape = data.shape if any(data.shape) else tuple(card["shape"])
+    return replace(data, classes=classes, views=views, folder=folder, shape=shape)
 
 
 def build_layout(spec: RunSpec) -> Layout:
@@ -120,11 +128,14 @@ def check_feasible(spec: RunSpec, layout: Layout) -> None:
         )
 
 
-def build_site(spec: RunSpec) -> Site:
-    """Build the client side: every client's images, and apart from them the labels for evaluation."""
+def build_site(spec: RunSpec, only: ClientId = "") -> Site:
+    """Build the client side: every client's images, and apart from them the labels for evaluation.
+
+    ``only`` names the one client of a machine that holds no other.
+    """
     data = data_for(spec)
-    layout = build_layout(spec)
-    pictures = {domain: images(data, domain) for domain in data.domains if domain != spec.source}
+    layout = build_layout(spec).of(only) if only else build_layout(spec)
+    pictures = {domain: images(data, domain) for domain, _ in layout.rows.values()}
     truth = {domain: labels(data, domain) for domain in pictures}
     return Site(
         data={c: ClientData(take(pictures[d], rows), data.views) for c, (d, rows) in layout.rows.items()},

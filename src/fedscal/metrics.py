@@ -81,7 +81,7 @@ def round_line(
         **_accuracies(clients, domains),
         "signals": _signals(clients),
         "clients": clients,
-        "warnings": [],
+        "warnings": not_judged(judged),
         "failures": {failure.client: failure.reason for failure in done.failures},
         "seconds": {"adapt": done.seconds, "evaluate": seconds},
         "bytes": {
@@ -121,6 +121,12 @@ def doubtful_source(clients: Mapping[ClientId, Mapping[str, Any]]) -> list[str]:
 def left_out(empty: Sequence[ClientId]) -> list[str]:
     """Name the clients that have nothing to train on."""
     return [f"without an image and left out: {_some(empty)}"] if empty else []
+
+
+def not_judged(judged: Mapping[ClientId, Metrics]) -> list[str]:
+    """Name the clients that could not be reached to judge the model."""
+    silent = [client for client, metrics in judged.items() if "stale" in metrics]
+    return [f"numbers of an earlier round stand for {_some(silent)}: not reached"] if silent else []
 
 
 def _telling(row: Mapping[str, Any]) -> bool:

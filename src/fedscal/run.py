@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from fedscal import files, weights
-from fedscal.build import (
-    Layout,
-    build_layout,
-    build_schedule,
-    build_site,
-    check_feasible,
-    data_for,
-    network_for,
-)
+from fedscal.build import Layout, build_schedule, check_feasible, data_for, network_for
 from fedscal.checkpoint import Checkpoint
-from fedscal.data.cache import prepare
-from fedscal.drivers.in_process import Executor, InProcess, WorkerProcess, worker_count
+from fedscal.embedded import Embedded, Federation
 from fedscal.errors import UsageError
-from fedscal.federation import Round, Schedule, federate
+from fedscal.federation import Driver, Round, Schedule, federate
 from fedscal.methods import build_rule, method
 from fedscal.metrics import (
     Line,
@@ -90,21 +81,32 @@ class Silent:
         """Say nothing."""
 
 
-def adapt(spec: RunSpec, out: Path | str, listener: Listener | None = None) -> RunDirectory:
+def adapt(
+    spec: RunSpec,
+    out: Path | str,
+    listener: Listener | None = None,
+    where: Callable[[RunSpec], Federation] = Embedded,
+) -> RunDirectory:
     """Run a spec in a new directory; return the directory of the finished run."""
     directory, listener = RunDirectory(Path(out)), listener or Silent()
     with files.only_process(directory.path):
         if directory.started:
             raise UsageError(f"{out} already holds a run. Go on with --resume {out}, or give another --out.")
-        _prepare_data(spec, listener)  # first: a run that cannot start must not look like one
-        check_feasible(spec, build_layout(spec))
+        federation = where(spec)
+        layout = federation.find(listener)  # first: a run that cannot start must not look like one
+        check_feasible(spec, layout)
         directory.begin(spec)
         with directory.log():
-            _execute(spec, directory, listener)
+            _execute(spec, directory, federation, layout, listener)
     return directory
 
 
-def resume(out: Path | str, listener: Listener | None = None, **changes: Any) -> RunDirectory:
+def resume(
+    out: Path | str,
+    listener: Listener | None = None,
+    where: Callable[[RunSpec], Federation] = Embedded,
+    **changes: Any,
+) -> RunDirectory:
     """Go on with a run after its last finished round, to the same bits as if it had never stopped.
 
     Only keys that cannot move a bit of the result may be changed.
@@ -118,25 +120,24 @@ def resume(out: Path | str, listener: Listener | None = None, **changes: Any) ->
             raise UsageError(
                 f"{refused[0]} cannot change in a resumed run, only {', '.join(sorted(EXECUTION_KEYS))}."
             )
-        _prepare_data(spec, listener)
+        federation = where(spec.replace(**changes))
+        layout = federation.find(listener)
         for text in directory.moved(spec):
             listener.warn(text)
         with directory.log():
-            _execute(spec.replace(**changes), directory, listener)
+            _execute(spec.replace(**changes), directory, federation, layout, listener)
     return directory
 
 
-def _prepare_data(spec: RunSpec, listener: Listener) -> None:
-    data = data_for(spec)
-    listener.stage(f"data: {data.name}", 0)
-    prepare(data)
-
-
-def _execute(spec: RunSpec, directory: RunDirectory, listener: Listener) -> None:
+def _execute(
+    spec: RunSpec, directory: RunDirectory, federation: Federation, layout: Layout, listener: Listener
+) -> None:
     directory.tidy()
-    layout = build_layout(spec)
     found = _latest(directory, listener)
-    with compute_threads(spec.threads), _driver(spec, layout, directory, listener) as driver:
+    with (
+        compute_threads(spec.threads),
+        federation.driver(layout, directory, listener.answered) as driver,
+    ):
         listener.stage(f"source model: {spec.source}", spec.pretrain_epochs)
         source = source_model(spec, listener.advance)
         _Run(spec, directory, layout, source, driver, listener).go(found)
@@ -151,16 +152,6 @@ def _latest(directory: RunDirectory, listener: Listener) -> Checkpoint | None:
     return found
 
 
-def _driver(spec: RunSpec, layout: Layout, directory: RunDirectory, listener: Listener) -> InProcess:
-    asked = len(build_schedule(spec, layout).sample(layout.clients, spec.seed, 1))
-    count = worker_count(spec.workers, spec.threads, asked)
-    keys = {**spec.flat(), **spec.hyper}
-    executors: list[Executor] = (
-        [WorkerProcess(keys) for _ in range(count)] if count > 1 else [build_site(spec)]
-    )
-    return InProcess(layout.clients, executors, directory.checkpoints.memories, listener.answered)
-
-
 @dataclass
 class _Run:
     """The parts of one execution, and the lines recorded so far."""
@@ -169,7 +160,7 @@ class _Run:
     directory: RunDirectory
     layout: Layout
     source: SourceModel
-    driver: InProcess
+    driver: Driver
     listener: Listener
     lines: list[Line] = field(default_factory=list)
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from fedscal.data.elsewhere import PREFIX as SITES
 from fedscal.data.registry import benchmark
 from fedscal.errors import UsageError, nearest
 from fedscal.files import sha256
@@ -26,6 +27,8 @@ _ENV_OTHER = {"FEDSCAL_CACHE", "FEDSCAL_NPM_REGISTRY"}
 _MAX_RECIPE_BYTES = 1_000_000
 EXECUTION_KEYS = frozenset({"workers"})
 """Keys that cannot move a bit of the result."""
+LATER_KEYS = frozenset({"transport"})
+"""Keys that came later: at their defaults a run is what it was without them, and keeps its hash."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,12 @@ class RunSpec:
         "infomax", "label-free signal that selects a round"
     )
     source_model: str = option("", "a trained source model, file or folder; not given: trained on source")
-    clients: str = option("", "a folder of sites, each sub-folder the images of one client")
+    clients: str = option(
+        "", "a folder of sites, each sub-folder the images of one client; or flower:<site>,<site>"
+    )
+    transport: Literal["fp32", "fp16", "bf16"] = option(
+        "fp32", "how weights travel between the machines of a Flower federation"
+    )
     image_size: int = option(0, "side of the views of a folder's images; 0: 224", low=0)
     on_bad: Literal["error", "skip"] = option("error", "what to do with files that are no whole images")
     seed: int = option(0, "seed of every random stream", low=0, high=2**31 - 1)
@@ -97,6 +105,8 @@ class RunSpec:
         domains = benchmark(self.benchmark).domains
         if self.clients and not self.source_model:
             raise UsageError("clients=DIR holds no source domain: give source_model=MODEL too.")
+        if self.transport != "fp32" and not self.clients.startswith(SITES):
+            raise UsageError(f"transport={self.transport}: on one machine nothing travels; leave it away.")
         if self.source not in domains and not (self.source_model and not self.source):
             raise UsageError(
                 f"source={self.source}: no such domain in {self.benchmark}{nearest(self.source, domains)}"
@@ -120,7 +130,12 @@ class RunSpec:
 
     def digest(self) -> str:
         """Return a hash of everything that decides the result."""
-        deciding = {k: v for k, v in self.flat().items() if k not in EXECUTION_KEYS}
+        known = all_options()
+        deciding = {
+            name: value
+            for name, value in self.flat().items()
+            if name not in EXECUTION_KEYS and not (name in LATER_KEYS and value == known[name].default)
+        }
         return sha256(json.dumps(deciding, sort_keys=True).encode())
 
     def replace(self, **changes: Any) -> RunSpec:

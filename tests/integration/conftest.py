@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from flower_world import World, make_world
 from harness import TINY, Zygote, once, program
 
 
@@ -62,3 +63,10 @@ def copy_of(tmp_path: Path) -> Callable[[Path], Path]:
         return Path(shutil.copytree(run, tmp_path / run.name))
 
     return copy
+
+
+@pytest.fixture(scope="session")
+def world(shared: Path, fedscal: Zygote) -> World:
+    """Three sites with a folder of small images each, a source model, and what runs on one machine give."""
+    folder = shared / "world"
+    return World(once(folder, lambda: make_world(folder, fedscal)), fedscal)

@@ -1,4 +1,4 @@
-"""The command line: ``fedscal run | compare | pretrain | predict | export | report | data | ...``."""
+"""The command line: ``fedscal run | compare | pretrain | predict | report | data | flower | ...``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import typer
 
-from fedscal.cli import data, inspect, jobs, use
+from fedscal.cli import data, flower, inspect, jobs, use
 from fedscal.cli.output import print_error
 from fedscal.errors import FedscalError, OutOfSpace
 
@@ -34,6 +34,7 @@ app.command("methods")(inspect.methods)
 app.command("keys")(inspect.keys)
 app.command("doctor")(inspect.doctor)
 app.add_typer(data.app, name="data")
+app.add_typer(flower.app, name="flower")
 
 
 _KNOCK_AGAIN = 2.0

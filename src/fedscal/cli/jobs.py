@@ -74,16 +74,18 @@ def run(
     listener = output.listener(quiet or as_json)
     try:
         if resume_dir:
-            directory = resume(resume_dir, listener, **parse_assignments(words or []))
+            changes: dict[str, Any] = dict(parse_assignments(words or []))
+            directory = resume(resume_dir, listener, **changes)
         else:
             spec = RunSpec.make(**gather(words))
             directory = adapt(spec, out or default_out(spec), listener)
     finally:
         listener.close()
-    _show(directory, report, quiet, as_json)
+    show(directory, report, quiet, as_json)
 
 
-def _show(directory: RunDirectory, report: bool, quiet: bool, as_json: bool) -> None:
+def show(directory: RunDirectory, report: bool, quiet: bool, as_json: bool) -> None:
+    """Write the report of a finished run and print what came of it."""
     page = _report(directory.path) if report else None
     if as_json:
         output.print_json({**directory.summary(), "directory": str(directory.path)})

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.digits import DIGITS
+from fedscal.data.elsewhere import PREFIX, sites_benchmark
 from fedscal.data.folder_benchmark import folder_benchmark
 from fedscal.data.icons.rows import ICONS, ICONS_64
 from fedscal.errors import UsageError, nearest
@@ -23,6 +24,8 @@ def benchmark(name: str, skip_bad: bool = False, side: int = 0) -> Benchmark:
 
     For a folder, ``skip_bad`` leaves files out that cannot be read, and ``side`` is the size of its views.
     """
+    if name.startswith(PREFIX):
+        return sites_benchmark(name)
     if is_folder(name):
         return folder_benchmark(name, skip_bad, side)
     if name not in BENCHMARKS:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+from fedscal.drivers.frames import read_frame, write_frame
 from fedscal.types import Groups, Memory, Package, Reply, Weights
 from fedscal.weights import flatten, from_bytes, to_bytes, unflatten
 
-_LENGTHS = struct.Struct(">QQ")
 _MEMORY = "memory:"
-_REPORT = "report:"
+REPORT = "report:"
 
 
 @dataclass(frozen=True)
@@ -26,24 +24,13 @@ class Message:
 
 def write_message(stream: BinaryIO, message: Message) -> None:
     """Write one message and flush."""
-    header = json.dumps(message.header).encode()
-    payload = to_bytes(flatten(message.groups))
-    stream.write(_LENGTHS.pack(len(header), len(payload)))
-    stream.write(header)
-    stream.write(payload)
-    stream.flush()
+    write_frame(stream, message.header, to_bytes(flatten(message.groups)))
 
 
 def read_message(stream: BinaryIO) -> Message | None:
     """Read one message; None where the stream ends, even in the middle of one."""
-    lengths = stream.read(_LENGTHS.size)
-    if len(lengths) < _LENGTHS.size:
-        return None
-    header_size, payload_size = _LENGTHS.unpack(lengths)
-    header, payload = stream.read(header_size), stream.read(payload_size)
-    if len(header) < header_size or len(payload) < payload_size:
-        return None
-    return Message(json.loads(header), unflatten(from_bytes(payload, "a message")))
+    frame = read_frame(stream)
+    return Message(frame[0], unflatten(from_bytes(frame[1], "a message"))) if frame else None
 
 
 def join_memory(groups: Groups, memory: Memory) -> dict[str, Weights]:
@@ -76,10 +63,10 @@ def reply_header(reply: Reply) -> dict[str, Any]:
 
 def reply_groups(reply: Reply) -> dict[str, Weights]:
     """Return the tensors of a reply: its weights, and each report under a name of its own."""
-    return {"weights": reply.weights, **{_REPORT + name: group for name, group in reply.reports.items()}}
+    return {"weights": reply.weights, **{REPORT + name: group for name, group in reply.reports.items()}}
 
 
 def reply_of(header: Mapping[str, Any], groups: Groups) -> Reply:
     """Take ``reply_header`` and ``reply_groups`` back."""
-    reports = {n.removeprefix(_REPORT): group for n, group in groups.items() if n.startswith(_REPORT)}
+    reports = {n.removeprefix(REPORT): group for n, group in groups.items() if n.startswith(REPORT)}
     return Reply(**header, weights=groups["weights"], reports=reports)

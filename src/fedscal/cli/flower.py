@@ -1,0 +1,151 @@
+"""``fedscal flower keys | server | site | run``: a federation of real machines, on Flower."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedscal.cli.jobs import Out, Quiet, Words, default_out, gather, show
+from fedscal.cli.output import print_error, print_plain
+from fedscal.data.elsewhere import PREFIX, site_name
+from fedscal.drivers.flower import machines
+from fedscal.drivers.flower.programs import program
+from fedscal.errors import UsageError
+from fedscal.record import RunDirectory
+from fedscal.spec import RunSpec, parse_assignments
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="A federation of real machines, on Flower: keys, server, site, run.",
+)
+Server = Annotated[str, typer.Option("--server", metavar="HOST:PORT", help="Where the server listens.")]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="No TLS and no keys: anybody may read along and join. For tests.")
+]
+_OPEN = (
+    "WARNING: --insecure: weights travel in the clear and any machine may join. "
+    "Make keys: fedscal flower keys DIR --sites ..."
+)
+
+
+@app.command()
+def keys(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them.")],
+    sites: Annotated[str, typer.Option(metavar="a,b,c", help="The sites' names.")],
+    host: Annotated[
+        str, typer.Option(metavar="NAME,...", help="Names and addresses that sites reach the server by.")
+    ] = "localhost,127.0.0.1",
+    days: Annotated[int, typer.Option(help="How long the certificates are valid.", min=1, max=3650)] = 365,
+) -> None:
+    """Make an authority, the server's certificate, and a key for every site; what is there is kept."""
+    program("flwr")
+    from fedscal.drivers.flower.keys import make_keys  # cryptography comes with the extra
+
+    names = [site_name(name) for name in sites.split(",")]
+    for path in make_keys(folder, host.split(","), names, days):
+        print_plain(str(path))
+    print_plain(
+        f"Give each site its own folder, {folder}/<site>, by a safe way. ca.key and server.key stay here."
+    )
+
+
+@app.command()
+def server(
+    keys: Annotated[Path | None, typer.Option(metavar="DIR", help="What 'fedscal flower keys' made.")] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "0.0.0.0",
+    port: Annotated[int, typer.Option(help="The port to listen on.", min=1, max=65535)] = 8000,
+    state: Annotated[Path, typer.Option(metavar="DIR", help="Where the server keeps its database.")] = Path(
+        "fedscal-server"
+    ),
+    insecure: Insecure = False,
+) -> None:
+    """Start the server, Flower's SuperLink; it goes on until it is ended."""
+    if insecure:
+        print_error(_OPEN)
+    elif keys is None or not (keys / "server.key").is_file():
+        raise UsageError("give --keys DIR with the server's certificate: fedscal flower keys DIR --sites ...")
+    machines.serve(None if insecure else keys, host, port, state, print_plain)
+
+
+@app.command()
+def site(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[key=value ...]", help="The site's own keys of a run.", show_default=False),
+    ] = None,
+    server: Server = "",
+    name: Annotated[str, typer.Option(help="The site's name; that of the key's folder if not given.")] = "",
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="The site's images.")] = None,
+    model: Annotated[Path | None, typer.Option(metavar="MODEL", help="The source model.")] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="The site's key.")] = None,
+    ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The authority; ca.crt beside the key if not given.")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the site keeps its memory; fedscal-site-<name>.")
+    ] = None,
+    port: Annotated[
+        int, typer.Option(help="A free port, used on this machine only.", min=1, max=65535)
+    ] = 9094,
+    retry: Annotated[
+        float, typer.Option(help="Seconds until a server that refused is asked again; 0: never.", min=0)
+    ] = 20,
+    insecure: Insecure = False,
+) -> None:
+    """Start a site: a process that holds its images, and Flower's SuperNode; until it is ended."""
+    if not insecure and (key is None or not key.is_file()):
+        raise UsageError("give --key FILE, the site's key: fedscal flower keys makes it on the server.")
+    if insecure:
+        print_error(_OPEN)
+    name = name or (key.resolve().parent.name if key else "")
+    if not name or not server or model is None:
+        raise UsageError("a site needs --server HOST:PORT, --model MODEL, --data DIR and a --key or --name.")
+    own: dict[str, Any] = {**parse_assignments(words or []), "source_model": str(model.resolve())}
+    if data is None and "benchmark" not in own:
+        raise UsageError("give --data DIR, the folder of the site's images.")
+    state = state or Path(f"fedscal-site-{name}")
+    machines.describe_site(name, data, own, state)
+    authority = None if insecure or key is None else ca or key.parent / "ca.crt"
+    address = machines.Address.parse(server, authority)
+    machines.join(state, address, None if insecure else key, port, retry, print_plain)
+
+
+@app.command()
+def run(
+    words: Words = None,
+    server: Server = "",
+    sites: Annotated[str, typer.Option(metavar="a,b,c", help="The sites that take part.")] = "",
+    model: Annotated[Path | None, typer.Option(metavar="MODEL", help="The source model.")] = None,
+    ca: Annotated[Path | None, typer.Option(metavar="FILE", help="The authority's ca.crt.")] = None,
+    out: Out = None,
+    resume_dir: Annotated[
+        Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the run in DIR.")
+    ] = None,
+    wait: Annotated[int, typer.Option(help="Seconds to wait for the sites.", min=1)] = 600,
+    round_timeout: Annotated[
+        int, typer.Option(help="Seconds until a site that does not answer is given up.", min=1)
+    ] = 3600,
+    insecure: Insecure = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a federation over the sites that are connected; start it on the server's machine."""
+    if not server or (ca is None and not insecure):
+        raise UsageError("give --server HOST:PORT and --ca FILE, the authority's certificate.")
+    address = machines.Address.parse(server, None if insecure else ca)
+    given = {**gather(words), **({"source_model": str(model.resolve())} if model else {})}
+    if sites:
+        given["clients"] = PREFIX + sites
+    if resume_dir is None:
+        spec = RunSpec.make(**given)
+        if not spec.clients.startswith(PREFIX):
+            raise UsageError("give --sites a,b,c: the names of the sites that take part.")
+        out = out or default_out(spec)
+    place = resume_dir or out
+    assert place is not None
+    limits = {"wait": wait, "round-timeout": round_timeout}
+    say = (lambda text: None) if quiet else print_plain
+    machines.run(address, given, place, limits, resume_dir is not None, say)
+    show(RunDirectory(place), report=True, quiet=quiet, as_json=False)

@@ -1,0 +1,198 @@
+"""The three parts of a federation as commands: the server's SuperLink, a site's SuperNode, and a run."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from fedscal import files
+from fedscal.data.elsewhere import site_name
+from fedscal.drivers.flower.programs import (
+    ENDED,
+    SITE_FILE,
+    ProgramEnded,
+    Running,
+    environment,
+    program,
+    together,
+    until_one_ends,
+    wait_for,
+)
+from fedscal.errors import FedscalError, UsageError
+from fedscal.spec import dump_toml
+
+_CONNECTION = "fedscal"
+_START = 60.0
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens, and the authority that signs its certificate; None: in the clear."""
+
+    host: str
+    port: int
+    authority: Path | None
+
+    @classmethod
+    def parse(cls, text: str, authority: Path | None) -> Address:
+        """Read ``host:port``."""
+        host, _, port = text.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise UsageError(f"'{text}' is not host:port")
+        if authority is not None and not authority.is_file():
+            raise UsageError(f"{authority} is not there: copy ca.crt from the server.")
+        return cls(host, int(port), authority)
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def open(self) -> bool:
+        """Whether somebody listens there."""
+        try:
+            socket.create_connection((self.host, self.port), 2).close()
+        except OSError:
+            return False
+        return True
+
+
+def connection(home: Path, address: Address) -> dict[str, str]:
+    """Write Flower's configuration for a server; return the environment that goes with it."""
+    how: dict[str, Any] = (
+        {"root-certificates": str(address.authority.resolve())} if address.authority else {"insecure": True}
+    )
+    text = f'[superlink]\ndefault = "{_CONNECTION}"\n\n[superlink.{_CONNECTION}]\n'
+    files.write_bytes(home / "config.toml", (text + dump_toml({"address": str(address), **how})).encode())
+    return environment(home)
+
+
+def serve(keys: Path | None, host: str, port: int, state: Path, say: Say) -> None:
+    """Run the server until it is ended: SuperLink, with every site of the keys' folder registered."""
+    address = Address("127.0.0.1" if host == "0.0.0.0" else host, port, keys / "ca.crt" if keys else None)
+    if address.open():
+        raise UsageError(f"port {port} of {address.host} is in use: end what listens there, or give --port.")
+    env = connection(files.make_dir(state) / "flwr", address)
+    argv = [program("flower-superlink"), "--host", host, "--port", str(port)]
+    argv += ["--database", str(state.resolve() / "superlink.db"), "--disable-runtime-dependency-installation"]
+    if keys:
+        argv += ["--ssl-ca-certfile", str(keys / "ca.crt"), "--ssl-certfile", str(keys / "server.crt")]
+        argv += ["--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
+    else:
+        argv.append("--insecure")
+    with together() as programs:
+        programs.append(Running(argv, env, say))
+        wait_for(address.open, programs[0], _START)
+        names = register(keys, env) if keys else []
+        say(f"server ready at {host}:{port}" + (f", keys of {', '.join(names)}" if names else ""))
+        until_one_ends(programs)
+
+
+def register(keys: Path, env: Mapping[str, str]) -> list[str]:
+    """Register the public keys that the server does not know yet, each under its site's name."""
+    known = _flwr(env, "supernode", "list", _CONNECTION, "--format", "json")
+    found = json.loads(known[known.index("{") :])
+    there = {node.get("name") for node in found.get("nodes", []) if node.get("status") != "unregistered"}
+    names = sorted(path.parent.name for path in keys.glob("*/key.pub"))
+    for name in names:
+        if name not in there:
+            _flwr(env, "supernode", "register", str(keys / name / "key.pub"), _CONNECTION, "--name", name)
+    return names
+
+
+def _flwr(env: Mapping[str, str], *words: str) -> str:
+    done = subprocess.run(
+        [program("flwr"), *words], env=dict(env), capture_output=True, text=True, timeout=120, check=False
+    )
+    if done.returncode:
+        raise ProgramEnded(
+            f"flwr {' '.join(words[:2])} failed: {(done.stderr or done.stdout).strip()[-300:]}"
+        )
+    return done.stdout
+
+
+def describe_site(name: str, data: Path | None, keys: Mapping[str, Any], state: Path) -> None:
+    """Write down what a site is, for the process that holds its images."""
+    own = dict(keys)
+    if data is not None:
+        if not data.is_dir():
+            raise UsageError(f"{data} is not a folder.")
+        # A folder of one client, named like the site: the same layout as clients=DIR on one machine.
+        link = files.make_dir(state / "clients") / site_name(name)
+        link.unlink(missing_ok=True)
+        link.symlink_to(data.resolve(), target_is_directory=True)
+        own["clients"] = str((state / "clients").resolve())
+    files.write_json(state / SITE_FILE, {"name": site_name(name), "keys": own})
+
+
+def join(state: Path, address: Address, key: Path | None, port: int, retry: float, say: Say) -> None:
+    """Run a site until it is ended: the process that holds its images, and a SuperNode without them.
+
+    A server that does not admit the site, or not yet, is asked again every ``retry`` seconds; 0: never.
+    """
+    with tempfile.TemporaryDirectory(prefix="fedscal-") as folder, together() as programs:
+        door = Path(folder) / "socket"
+        holder = [sys.executable, "-m", "fedscal.drivers.flower.resident", str(state), str(door)]
+        programs.append(Running(holder, None, say))
+        wait_for(door.exists, programs[0], _START)
+        argv = _supernode(address, key, port, door)
+        say(f"site started, server {address}; its images are held by a process of their own")
+        while True:
+            programs[1:] = [Running(argv, environment(state / "flwr"), say)]
+            try:
+                until_one_ends(programs)
+            except ProgramEnded as end:
+                if not retry or not programs[0].running:
+                    raise
+                say(f"{end} Trying again in {retry:g} s.")
+                time.sleep(retry)
+
+
+def _supernode(address: Address, key: Path | None, port: int, door: Path) -> list[str]:
+    argv = [program("flower-supernode"), "--superlink", str(address), "--port", str(port)]
+    argv += ["--node-config", f'socket="{door}"']
+    argv += ["--root-certificates", str(address.authority)] if address.authority else ["--insecure"]
+    return [*argv, *(["--auth-supernode-private-key", str(key)] if key else [])]
+
+
+def run(
+    address: Address, keys: Mapping[str, Any], out: Path, limits: Mapping[str, Any], resume: bool, say: Say
+) -> None:
+    """Run a federation to its end; its errors come back with their exit codes."""
+    last = ""
+
+    def hear(line: str) -> None:
+        nonlocal last
+        if line.startswith(ENDED):
+            last = line
+        elif line.startswith("fedscal: "):
+            say(line.removeprefix("fedscal: "))
+
+    with tempfile.TemporaryDirectory(prefix="fedscal-") as folder, together() as programs:
+        env = connection(Path(folder) / "flwr", address)
+        config = {"keys": json.dumps(dict(keys)), "out": str(out.resolve()), "resume": resume, **limits}
+        files.write_bytes(Path(folder) / "run.toml", dump_toml(config).encode())
+        with resources.as_file(resources.files("fedscal.drivers.flower") / "app") as app:
+            words = ["run", str(app), _CONNECTION, "--stream", "--run-config", f"{folder}/run.toml"]
+            programs.append(Running([program("flwr"), *words], env, hear))
+            code = programs[0].wait()
+    if last:
+        raise told(last)
+    if code or not (out / "summary.json").exists():
+        raise ProgramEnded(f"the run ended without a result; its log: flwr log, on the server {address}.")
+
+
+def told(line: str) -> FedscalError:
+    """Return the error that a run's last words tell of."""
+    number, _, text = line.removeprefix(ENDED).strip().partition(": ")
+    kinds: Sequence[type[FedscalError]] = FedscalError.__subclasses__()
+    kind = next((kind for kind in kinds if str(kind.exit_code) == number), ProgramEnded)
+    return kind(text)

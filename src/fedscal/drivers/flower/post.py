@@ -1,0 +1,94 @@
+"""Requests to nodes and their answers, over Flower's Grid: matched, bounded in time and in size."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedscal.drivers.flower.records import from_records, to_records
+from fedscal.errors import FedscalError
+
+_FIRST_LOOK, _LAST_LOOK = 0.1, 1.0
+"""Seconds between two looks for answers: short at first, for a short job, then longer."""
+_GONE = {5: "its machine is gone", 8: "its process ended; out of memory?", 3: "its answer was lost"}
+"""What Flower's error codes mean for us."""
+KINDS = {"hello": "query", "profile": "query", "train": "train", "evaluate": "evaluate"}
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A request to a node."""
+
+    node: int
+    header: Mapping[str, Any]
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a node answered: a header and bytes that nobody has looked into yet."""
+
+    header: Mapping[str, Any]
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Post:
+    """Carries requests to nodes and brings their answers.
+
+    Attributes:
+        grid: Flower's connection to the nodes.
+        limit: the most bytes that an answer's tensors may have.
+    """
+
+    grid: Grid
+    limit: int
+
+    def ask(self, letters: Mapping[str, Letter], timeout: float) -> Iterator[tuple[str, Answer | str]]:
+        """Yield each addressee's answer as it comes, or a sentence about why there is none."""
+        pending: dict[str, str] = {}
+        for name, letter in letters.items():  # one by one: a whole round's models at once would fill memory
+            sent = list(self.grid.push_messages([_message(letter, timeout)]))
+            if sent and sent[0]:
+                pending[sent[0]] = name
+            else:
+                yield name, "the request could not be sent"
+        end, pause = time.monotonic() + timeout, _FIRST_LOOK
+        while pending and time.monotonic() < end:
+            for message in self.grid.pull_messages(list(pending)):
+                # Flower answers for a dead node itself: only what it is a reply to says who is meant.
+                name = pending.pop(message.metadata.reply_to_message_id, "")
+                if name:
+                    yield name, self._read(message)
+            if pending:
+                time.sleep(pause)
+                pause = min(_LAST_LOOK, pause * 1.2)
+        for name in pending.values():
+            yield name, f"did not answer within {timeout:g} s"
+
+    def _read(self, message: Message) -> Answer | str:
+        if message.has_error():
+            code = message.error.code
+            return _GONE.get(code, f"Flower's error code {code}; the log of the site says more")
+        try:
+            header, payload = from_records(message.content, self.limit)
+        except (FedscalError, ValueError, TypeError, KeyError) as error:
+            return f"its answer cannot be read ({error})"
+        if "refused" in header:
+            return str(header["refused"])[:300]
+        return Answer(header, payload)
+
+
+def _message(letter: Letter, timeout: float) -> Message:
+    return Message(
+        to_records(letter.header, letter.payload),
+        letter.node,
+        KINDS[letter.header["do"]],
+        ttl=timeout,  # after that, a site that comes back late does not begin with it any more
+        group_id=str(letter.header.get("round", "")),
+    )

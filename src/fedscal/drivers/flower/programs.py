@@ -1,0 +1,146 @@
+"""Flower's own programs, started with the right flags and environment, watched, and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedscal import files
+from fedscal.errors import FedscalError, UsageError
+
+ENDED = "fedscal ended with code"
+"""What the last words of a run that failed begin with."""
+SITE_FILE = "site.json"
+"""Describes a site to the process that holds its images."""
+_FLOWER_CODE = re.compile(r"Exit Code: (\d+)")
+_MEANINGS = {
+    305: "the server does not know this site's key, or the site's last connection has not lapsed yet: "
+    "register the key, or wait a minute",
+    600: "the server's certificate is not signed by this site's ca.crt, or is for another name",
+}
+_GRACE = 15.0
+
+
+class ProgramEnded(FedscalError):
+    """A program of Flower ended by itself."""
+
+
+def program(name: str) -> str:
+    """Return the path of one of Flower's programs, or say how to install it."""
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if not found:
+        raise UsageError(f"{name} is not installed: pip install 'fedscal[flower]'")
+    return found
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return the environment of Flower's programs: nothing is sent home, fetched or installed."""
+    fixed = {
+        "FLWR_HOME": str(files.make_dir(home)),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": os.environ.get("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.5"),
+        # Flower starts its parts by name: those of this installation must be found first.
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+    }
+    return {**os.environ, **fixed}
+
+
+class Running:
+    """A program that was started, whose words are passed on and searched for Flower's exit code."""
+
+    def __init__(
+        self, argv: Sequence[str], env: Mapping[str, str] | None = None, say: Callable[[str], None] = print
+    ) -> None:
+        self.name = Path(argv[0]).name if not argv[0].endswith("python") else argv[2].rpartition(".")[2]
+        self.flower_code = 0
+        self._say = say
+        self.process = subprocess.Popen(
+            list(argv),
+            env=dict(env) if env else None,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            found = _FLOWER_CODE.search(line)
+            if found:
+                self.flower_code = int(found.group(1))
+            self._say(line.rstrip())
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.process.poll() is None
+
+    def wait(self) -> int:
+        """Wait for its end and its last words."""
+        code = self.process.wait()
+        self._reader.join(_GRACE)
+        return code
+
+    def stop(self) -> None:
+        """End it gently, and after a while not gently."""
+        if self.running:
+            self.process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_GRACE)
+        if self.running:
+            self.process.kill()
+        self.wait()
+
+    def verdict(self) -> str:
+        """Say why it ended, as far as Flower tells."""
+        code = self.flower_code or self.process.returncode
+        return f"{self.name} ended with code {code}: {_MEANINGS.get(code, 'see above')}."
+
+
+@contextmanager
+def together() -> Iterator[list[Running]]:
+    """Hold programs that belong together: whatever happens, none is left running."""
+    programs: list[Running] = []
+    try:
+        yield programs
+    finally:
+        for running in reversed(programs):
+            running.stop()
+
+
+def until_one_ends(programs: Sequence[Running]) -> None:
+    """Wait; the end of any of them is the end of all."""
+    while all(running.running for running in programs):
+        time.sleep(0.5)
+    ended = next(running for running in programs if not running.running)
+    ended.wait()
+    raise ProgramEnded(ended.verdict())
+
+
+def wait_for(condition: Callable[[], bool], running: Running, seconds: float) -> None:
+    """Wait until a program is ready."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if not running.running:
+            running.wait()
+            raise ProgramEnded(running.verdict())
+        if time.monotonic() > end:
+            raise ProgramEnded(f"{running.name} was not ready within {seconds:g} s.")
+        time.sleep(0.1)

@@ -1,0 +1,152 @@
+"""Flower's ServerApp: the same round loop, checkpoints and records as on one machine, over Flower's Grid."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedscal import files
+from fedscal.build import Layout, build_layout
+from fedscal.data.benchmark import Progress
+from fedscal.data.elsewhere import PREFIX
+from fedscal.drivers.flower.bench import shared_keys, stamp
+from fedscal.drivers.flower.driver import OverFlower
+from fedscal.drivers.flower.post import Post
+from fedscal.drivers.flower.programs import ENDED
+from fedscal.drivers.flower.roster import Roster
+from fedscal.errors import FedscalError, UsageError
+from fedscal.metrics import Line
+from fedscal.models.store import find_model, load_model, read_json
+from fedscal.record import RunDirectory
+from fedscal.run import Silent, adapt, resume
+from fedscal.spec import RunSpec
+from fedscal.types import ClientId, Metrics, Weights
+from fedscal.weights import byte_count
+
+_SLACK = 1_000_000
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run, or go on with, the federation that the run's configuration describes."""
+    logging.getLogger("fedscal").addHandler(logging.StreamHandler(sys.stdout))
+    config = context.run_config
+    limits = {"patience": float(config["wait"]), "timeout": float(config["round-timeout"])}
+    try:
+        if config["resume"]:
+            resume(str(config["out"]), Lines(), lambda spec: Machines(grid, spec, **limits))
+        else:
+            spec = server_spec(json.loads(str(config["keys"])))
+            adapt(spec, str(config["out"]), Lines(), lambda spec: Machines(grid, spec, **limits))
+    except FedscalError as error:
+        print(f"{ENDED} {error.exit_code}: {error}", flush=True)  # noqa: T201
+        raise
+
+
+def server_spec(keys: dict[str, Any]) -> RunSpec:
+    """Return the server's spec: sites by name, no data. Simulated sites are the clients of a data set."""
+    spec = RunSpec.make(**keys)
+    if not spec.source_model:
+        raise UsageError(
+            "a Flower federation needs source_model=MODEL; make one by 'fedscal pretrain --out'."
+        )
+    if spec.clients.startswith(PREFIX):
+        return spec
+    flat = {name: value for name, value in {**spec.flat(), **spec.hyper}.items() if name not in _OF_DATA}
+    return RunSpec.make(**flat, clients=PREFIX + ",".join(build_layout(spec).clients))
+
+
+_OF_DATA = frozenset({"benchmark", "source", "clients", "clients_per_domain"})
+
+
+@dataclass
+class Machines:
+    """A federation of real machines: finds its sites, and lets them work."""
+
+    grid: Grid
+    spec: RunSpec
+    patience: float
+    timeout: float
+    _roster: Roster = field(init=False)
+    _source: Weights = field(init=False)
+
+    def __post_init__(self) -> None:
+        place = find_model(Path(self.spec.source_model))
+        self._source, card = load_model(place.parent, place.stem)
+        names = self.spec.clients.removeprefix(PREFIX).split(",")
+        post = Post(self.grid, 2 * byte_count(self._source) + _SLACK)
+        known = stamp(card, self._source)
+        self._roster = Roster(self.grid, post, names, known, shared_keys(self.spec))
+
+    def find(self, progress: Progress) -> Layout:
+        """Wait for the sites; each says its domain and its number of images."""
+        progress.stage(f"waiting for {', '.join(sorted(self._roster.expected))}", 0)
+        self._roster.gather(self.patience)
+        sites = self._roster.sites
+        return Layout({c: (sites[c].domain, torch.arange(sites[c].images)) for c in sorted(sites)}, [])
+
+    def driver(
+        self, layout: Layout, directory: RunDirectory, answered: Callable[[ClientId], None]
+    ) -> OverFlower:
+        """Return the driver over the sites that were found."""
+        return OverFlower(
+            clients=layout.clients,
+            roster=self._roster,
+            source=self._source,
+            run=_run_name(directory.path / "federation.json"),
+            keys=shared_keys(self.spec),
+            transport=self.spec.transport,
+            timeout=self.timeout,
+            patience=self.patience,
+            judged=_last_judged(directory.lines()),
+            answered=answered,
+        )
+
+
+def _run_name(path: Path) -> str:
+    """Return the name under which sites keep this run's memory: a new one unless the run is resumed."""
+    if not path.exists():
+        files.write_json(path, {"run": secrets.token_hex(8)})
+    return str(read_json(path)["run"])
+
+
+def _last_judged(lines: list[Line]) -> dict[ClientId, Metrics]:
+    rows = lines[-1]["clients"] if lines else {}
+    return {
+        client: {n: v for n, v in row.items() if isinstance(v, int | float)} for client, row in rows.items()
+    }
+
+
+class Lines(Silent):
+    """Says how the run goes on in plain lines, which Flower carries to whoever started the run."""
+
+    def stage(self, name: str, total: int) -> None:
+        """Name the stage."""
+        _say(name)
+
+    def round(self, line: Line) -> None:
+        """Say what came of a round."""
+        known = line.get("accuracy", {}).get("server", {}).get("average")
+        result = f"entropy {line['signals']['entropy']:.2f}" if known is None else f"average {known:.1f} %"
+        _say(
+            f"round {line['round']}  {result}  {line['seconds']['adapt'] + line['seconds']['evaluate']:.0f} s"
+        )
+
+    def warn(self, text: str) -> None:
+        """Pass a warning on."""
+        _say(f"warning: {text}")
+
+
+def _say(text: str) -> None:
+    print(f"fedscal: {text}", flush=True)  # noqa: T201

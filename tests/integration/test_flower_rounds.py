@@ -1,0 +1,256 @@
+"""The Flower driver over Flower's own messages, with the sites' benches in this process."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("flwr")
+
+import torch
+from flower_world import METHODS, SITES, World
+from flwr.app import Error
+from harness import rows, summary
+from local_grid import LocalGrid, context
+from safetensors.torch import load, save
+
+from fedscal.drivers.flower import bench as bench_module
+from fedscal.drivers.flower import server_app
+from fedscal.drivers.flower.bench import Bench
+from fedscal.drivers.flower.machines import describe_site
+from fedscal.drivers.flower.records import from_records
+from fedscal.drivers.flower.resident import bench_in
+from fedscal.errors import DataRefused, ModelRefused, TooFewClients, UsageError
+
+
+@pytest.fixture
+def grid(world: World, tmp_path, fedscal, monkeypatch) -> LocalGrid:
+    """Three sites, each with a state folder of its own."""
+    monkeypatch.setenv("FEDSCAL_CACHE", str(fedscal.cache))
+    return LocalGrid({n: new_bench(world, tmp_path, site) for n, site in enumerate(SITES, 1)})
+
+
+def new_bench(world: World, tmp_path, site: str, folder: str = "") -> Bench:
+    state = tmp_path / (folder or f"state-{site}")
+    describe_site(site, world.data(site), {"source_model": str(world.model)}, state)
+    return bench_in(state)
+
+
+def run(grid: LocalGrid, out, world: World, resume: bool = False, wait: float = 0.1, **keys) -> None:
+    config = {"keys": json.dumps(world.keys(**keys)), "out": str(out), "resume": resume}
+    server_app.main(grid, context(**config, wait=wait, **{"round-timeout": 5}))
+
+
+@pytest.mark.parametrize("method", [*METHODS, "ladd", "dualadapt", "loa"])
+def test_machines_change_no_bit(grid, world, tmp_path, method):
+    run(grid, tmp_path / "run", world, method=method)
+    here = world.reference(method, method=method)
+    assert summary(tmp_path / "run")["weights_sha256"] == summary(here)["weights_sha256"]
+    assert rows(tmp_path / "run") == rows(here)
+
+
+def test_a_resumed_run_has_the_same_bits_though_a_site_had_gone_on(grid, world, tmp_path, monkeypatch):
+    real, calls = bench_module.Bench._train, 0
+
+    def killed(self, header, payload):
+        nonlocal calls
+        calls += 1
+        answer = real(self, header, payload)
+        if calls == 5:  # in round 2, after the first site has trained and written its memory
+            raise KeyboardInterrupt
+        return answer
+
+    monkeypatch.setattr(bench_module.Bench, "_train", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(grid, tmp_path / "run", world, method="fedmoon", rounds=3)
+    assert [line["round"] for line in rows(tmp_path / "run")] == [0, 1]
+    # New benches: what a site remembers is on its disk.
+    fresh = LocalGrid({n: bench_in(tmp_path / f"state-{site}") for n, site in enumerate(SITES, 1)})
+    run(fresh, tmp_path / "run", world, resume=True)
+    here = world.reference("fedmoon-3", method="fedmoon", rounds=3)
+    assert rows(tmp_path / "run") == rows(here)
+
+
+def tensors_of(records) -> dict:
+    return load(from_records(records)[1])
+
+
+def test_what_both_sides_have_does_not_travel(grid, world, tmp_path):
+    run(grid, tmp_path / "run", world, rounds=1)
+    down = [tensors_of(records) for records in grid.received]
+    assert not any(down[:6])  # handshakes, and the source model that every site has
+    assert down[-1]
+    up = [tensors_of(records) for records in grid.sent]
+    assert any(up)
+    assert not any(name.startswith("weights/head.") for names in up for name in names)
+
+
+@pytest.mark.parametrize(("transport", "kind"), [("fp16", torch.float16), ("bf16", torch.bfloat16)])
+def test_half_the_bytes_and_nearly_the_same_model(grid, world, tmp_path, transport, kind):
+    run(grid, tmp_path / "run", world, transport=transport, rounds=1)
+    sent = [tensor for records in grid.sent for tensor in tensors_of(records).values()]
+    assert {tensor.dtype for tensor in sent} == {kind, torch.int64}
+    mine, theirs = (
+        load((path / "model" / "last.safetensors").read_bytes())
+        for path in (tmp_path / "run", world.reference("one", rounds=1))
+    )
+    for name, tensor in theirs.items():
+        assert torch.allclose(mine[name], tensor, rtol=2e-2, atol=2e-2)
+
+
+def broken(change):
+    """Change the tensors of a reply to a request to train."""
+
+    def tamper(header, payload):
+        if "examples" not in header:
+            return header, payload
+        tensors = load(payload)
+        name = next(name for name in tensors if name.endswith("weight"))
+        return change(header, tensors, name)
+
+    return tamper
+
+
+def put(header, tensors, name, value):
+    return header, save({**tensors, name: value})
+
+
+ATTACKS = {
+    "holds NaN": lambda h, t, n: put(h, t, n, torch.full_like(t[n], torch.nan)),
+    "not as it must be": lambda h, t, n: put(h, t, n, t[n][:1].clone()),
+    "tensors that the model has not": lambda h, t, n: put(h, t, "weights/canary", t[n].clone()),
+    "more than it may": lambda h, t, n: put(h, t, n, torch.zeros(10_000_000)),
+    "another's name": lambda h, t, n: ({**h, "client": "b"}, save(t)),
+    "claims 0 examples": lambda h, t, n: ({**h, "examples": 0}, save(t)),
+    "is no reply": lambda h, t, n: ({**h, "epochs": "canary"}, save(t)),
+    "answers round 7": lambda h, t, n: ({**h, "round": 7}, save(t)),
+    "its machine is gone": lambda h, t, n: Error(5, "whatever"),
+    "runs fedscal 0.0.1": lambda h, t, n: ({**h, "version": "0.0.1"}, save(t)),
+}
+
+
+@pytest.mark.parametrize("reason", ATTACKS)
+def test_a_bad_answer_is_dropped_and_named_and_the_round_goes_on(grid, world, tmp_path, reason):
+    grid.tamper[1] = broken(ATTACKS[reason])
+    run(grid, tmp_path / "run", world, rounds=1)
+    (line,) = rows(tmp_path / "run")[1:]
+    assert set(line["failures"]) == {"a"}
+    assert reason in line["failures"]["a"]
+    assert {c for c, row in line["clients"].items() if "epochs" in row} == {"b", "c"}
+
+
+def test_a_site_that_is_gone_is_named_and_its_last_numbers_stand(grid, world, tmp_path):
+    done = 0
+
+    def vanish(header, payload):
+        nonlocal done
+        done += "examples" in header
+        if done:
+            grid.benches.pop(1, None)
+            return Error(5, "gone")
+        return header, payload
+
+    grid.tamper[1] = vanish
+    run(grid, tmp_path / "run", world)
+    first, second = rows(tmp_path / "run")[1:]
+    assert first["failures"] == {"a": "its machine is gone"}
+    assert second["failures"] == {"a": "is not connected"}
+    assert second["clients"]["a"]["stale"]
+    assert "a" in second["warnings"][0]
+
+
+def changed_model(world, tmp_path, **card):
+    folder = tmp_path / "other-model"
+    folder.mkdir()
+    known = json.loads((world.model / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps({**known, **card}))
+    (folder / "model.safetensors").write_bytes((world.model / "model.safetensors").read_bytes())
+    return folder
+
+
+def test_another_class_list_is_refused_with_the_site_s_name(grid, world, tmp_path):
+    model = changed_model(world, tmp_path, classes=[f"corner-{n}" for n in (1, 0, 2, 3)])
+    grid.benches[2].keys["source_model"] = str(model)
+    with pytest.raises(DataRefused, match=r"^b has another class list"):
+        run(grid, tmp_path / "run", world)
+    assert not (tmp_path / "run" / "spec.toml").exists()
+
+
+def test_another_version_is_refused_with_both_versions(grid, world, tmp_path):
+    grid.tamper[3] = lambda header, payload: ({**header, "version": "9.9"}, payload)
+    with pytest.raises(UsageError, match=r"^c runs fedscal 9\.9 and the server"):
+        run(grid, tmp_path / "run", world)
+
+
+def test_another_source_model_is_refused(grid, world, tmp_path):
+    grid.tamper[3] = lambda header, payload: ({**header, "model_sha256": "0" * 64}, payload)
+    with pytest.raises(ModelRefused, match=r"^c has another source model"):
+        run(grid, tmp_path / "run", world)
+
+
+def test_two_sites_of_one_name_are_refused(grid, world, tmp_path):
+    grid.benches[4] = new_bench(world, tmp_path, "a", "second")
+    with pytest.raises(UsageError, match="two sites say that they are a"):
+        run(grid, tmp_path / "run", world)
+
+
+def test_a_key_speaks_for_its_own_site_only(grid, world, tmp_path):
+    grid.names = {1: "a", 2: "c", 3: "b"}
+    with pytest.raises(UsageError, match="registered as c spoke for b"):
+        run(grid, tmp_path / "run", world)
+
+
+def test_a_stranger_is_left_out(grid, world, tmp_path, caplog):
+    grid.benches[4] = grid.benches.pop(3)
+    run(grid, tmp_path / "run", world, clients="flower:a,b", rounds=1)
+    assert set(rows(tmp_path / "run")[0]["clients"]) == {"a", "b"}
+    assert "does not name" in caplog.text
+
+
+def test_who_does_not_come_is_named(grid, world, tmp_path):
+    del grid.benches[2]
+    with pytest.raises(TooFewClients, match=r"^b did not come within"):
+        run(grid, tmp_path / "run", world)
+
+
+def everything_sent(grid: LocalGrid) -> bytes:
+    return b"".join(
+        str(records.config_records["header"]["json"]).encode() + from_records(records)[1]
+        for records in grid.sent
+    )
+
+
+@pytest.mark.parametrize("method", ["fedscal", "ladd", "dualadapt"])
+def test_no_image_no_path_and_no_file_name_leaves_a_site(grid, world, tmp_path, method):
+    run(grid, tmp_path / "run", world, method=method, rounds=1)
+    assert_clean(everything_sent(grid), world)
+
+
+def assert_clean(sent: bytes, world: World) -> None:
+    assert sent
+    assert b"canary" not in sent
+    assert str(world.folder).encode() not in sent
+    for path in world.data("a").glob("*/*.png"):
+        data = path.read_bytes()
+        assert data[40:80] not in sent  # compressed pixels
+
+
+def test_a_site_that_fails_says_nothing_of_its_files(grid, world, tmp_path):
+    link = tmp_path / "state-b" / "clients" / "b"
+    link.unlink()
+    link.symlink_to(tmp_path / "canary-folder")
+    (tmp_path / "canary-folder").mkdir()
+    (tmp_path / "canary-folder" / "canary.png").write_bytes(b"not an image")
+    with pytest.raises(TooFewClients):
+        run(grid, tmp_path / "run", world)
+    assert b"refused" in everything_sent(grid)
+    assert b"canary" not in everything_sent(grid)
+
+
+def test_the_server_cannot_point_a_site_elsewhere(grid, world, tmp_path):
+    asked = {"clients": "/canary", "source_model": "/canary", "benchmark": "/canary", "method": "fedprox"}
+    spec = grid.benches[1]._spec({"keys": asked})
+    assert spec.clients == str(tmp_path / "state-a" / "clients")
+    assert spec.source_model == str(world.model)
+    assert spec.method == "fedprox"
