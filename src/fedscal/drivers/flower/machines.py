@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -63,6 +64,22 @@ class Address:
         except OSError:
             return False
         return True
+
+    def refuse_impostor(self) -> None:
+        """Refuse a server that the authority does not vouch for; one that is silent may come yet."""
+        if self.authority is None:
+            return
+        context = ssl.create_default_context(cafile=str(self.authority))
+        try:
+            with socket.create_connection((self.host, self.port), 5) as connection:
+                context.wrap_socket(connection, server_hostname=self.host).close()
+        except ssl.SSLCertVerificationError as error:
+            raise UsageError(
+                f"the certificate of {self} is refused by {self.authority}: {error.verify_message}. "
+                "Take ca.crt from this server, look at its names and dates, and at both clocks."
+            ) from error
+        except OSError:
+            return
 
 
 def connection(home: Path, address: Address) -> dict[str, str]:
@@ -138,6 +155,7 @@ def join(state: Path, address: Address, key: Path | None, port: int, retry: floa
 
     A server that does not admit the site, or not yet, is asked again every ``retry`` seconds; 0: never.
     """
+    address.refuse_impostor()
     with tempfile.TemporaryDirectory(prefix="fedscal-") as folder, together() as programs:
         door = Path(folder) / "socket"
         holder = [sys.executable, "-m", "fedscal.drivers.flower.resident", str(state), str(door)]
@@ -176,6 +194,9 @@ def run(
         elif line.startswith("fedscal: "):
             say(line.removeprefix("fedscal: "))
 
+    address.refuse_impostor()
+    if not address.open():
+        raise UsageError(f"nobody listens at {address}: start 'fedscal flower server' there.")
     with tempfile.TemporaryDirectory(prefix="fedscal-") as folder, together() as programs:
         env = connection(Path(folder) / "flwr", address)
         config = {"keys": json.dumps(dict(keys)), "out": str(out.resolve()), "resume": resume, **limits}

@@ -1,0 +1,58 @@
+"""What real machines do to a federation: a site and the server killed in the middle of a round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from flower_processes import Federation, federation
+from flower_world import World
+from harness import rows, summary
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def machines(world: World, fedscal, tmp_path_factory) -> Iterator[Federation]:
+    """A server and three sites."""
+    with federation(world, tmp_path_factory.mktemp("faults"), fedscal.cache) as found:
+        yield found
+
+
+def test_a_killed_site_is_named_the_round_goes_on_and_it_comes_back(machines):
+    out = machines.folder / "killed-site"
+    started = machines.run(out, "method=fedmoon", "rounds=4", timeout=300)
+    started.says("round 0", 300)
+    site = next(command for command in machines.commands if command.log.name.startswith("b-"))
+    site.kill()
+    killed = time.monotonic()
+    machines.site("b", "--retry", 5)
+    started.says("round 1", 150)
+    assert (
+        time.monotonic() - killed < 150
+    )  # the heartbeat lapses after at most 60 s, then the others are judged
+    assert started.wait(400) == 0, started.text
+    lines = rows(out)
+    assert list(lines[1]["failures"]) == ["b"]
+    assert {client for client, row in lines[1]["clients"].items() if "epochs" in row} == {"a", "c"}
+    assert any("epochs" in line["clients"]["b"] for line in lines[2:])
+
+
+def test_a_killed_server_resumes_to_the_same_bits(machines, world):
+    out = machines.folder / "killed-server"
+    started = machines.run(out, "method=fedmoon", "rounds=3")
+    started.says("round 1", 300)
+    server = next(command for command in machines.commands if command.log.name.startswith("server-"))
+    server.kill()  # SuperLink and ServerApp at once, in the middle of round 2
+    assert started.wait(120) != 0
+    assert not (out / "summary.json").exists()
+    machines.server()
+    again = machines.run(out, resume=True)
+    assert again.wait(400) == 0, again.text
+    here = world.reference("fedmoon-3", method="fedmoon", rounds=3)
+    assert summary(out)["weights_sha256"] == summary(here)["weights_sha256"]
+    assert rows(out) == rows(here)

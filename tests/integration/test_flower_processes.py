@@ -1,0 +1,55 @@
+"""A federation of real processes: SuperLink and three SuperNodes over TLS with registered keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from flower_processes import Federation, federation
+from flower_world import METHODS, World
+from harness import rows, summary
+from test_flower_rounds import assert_clean
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def machines(world: World, fedscal, tmp_path_factory) -> Iterator[Federation]:
+    """A server and three sites, for the tests that do no harm to them."""
+    with federation(world, tmp_path_factory.mktemp("machines"), fedscal.cache) as found:
+        yield found
+
+
+def test_real_machines_change_no_bit_and_nothing_but_the_declared_leaves_a_site(machines, world):
+    outs = {method: machines.folder / method for method in METHODS}
+    runs = {method: machines.run(out, f"method={method}") for method, out in outs.items()}  # all at a time
+    for method, started in runs.items():
+        assert started.wait(400) == 0, started.text
+        here = world.reference(method, method=method)
+        assert summary(outs[method])["weights_sha256"] == summary(here)["weights_sha256"]
+        assert rows(outs[method]) == rows(here)
+    at_server = [*machines.folder.glob("fedscal-server/superlink.db*"), *machines.folder.glob("server-*.log")]
+    at_server += [path for out in outs.values() for path in out.rglob("*") if path.is_file()]
+    at_server += [started.log for started in runs.values()]
+    seen = b"".join(path.read_bytes() for path in at_server if path.name not in ("spec.toml", "report.html"))
+    assert_clean(
+        seen.replace(str(world.model).encode(), b"").replace(str(machines.folder).encode(), b""), world
+    )
+
+
+def test_a_key_that_nobody_registered_is_refused(machines):
+    assert machines.start("keys", "keys", "keys", "--sites", "stranger").wait(120) == 0
+    stranger = machines.site("stranger", "--retry", 0)
+    assert stranger.wait(120) != 0
+    assert "does not know this site's key" in stranger.text
+
+
+def test_a_server_that_another_authority_vouches_for_is_refused(machines):
+    assert machines.start("keys", "keys", "others", "--sites", "a").wait(120) == 0
+    site = machines.site("a", keys=machines.folder / "others")
+    assert site.wait(120) == 2
+    assert "is refused by" in site.text
+    assert "Traceback" not in site.text
