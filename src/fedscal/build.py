@@ -116,6 +116,12 @@ def check_feasible(spec: RunSpec, layout: Layout) -> None:
             f"{spec.method} needs at least {rule.least_clients} clients, and there are {len(clients)}; "
             "raise clients_per_domain, or choose another method."
         )
+    sampled = len(build_schedule(spec, layout).sample(clients, spec.seed, 1))
+    if sampled < rule.least_replies():
+        raise UsageError(
+            f"aggregation={spec.hyper.get('aggregation')} needs at least {rule.least_replies()} clients in a "
+            f"round, and {sampled} take part; raise participation, or lower attackers."
+        )
     needs = build_objective(spec.method, spec.adaptation, spec.hyper).needs
     if Need.PREVIOUS not in needs:
         return

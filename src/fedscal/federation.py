@@ -113,6 +113,7 @@ def _round(
     model = next(iter(packages[chosen[0]].models.values()))
     answers = driver.exchange(packages)
     replies, failures = screen(answers, frozenset(chosen), index, model, rule.reports(state))
+    replies, failures = _trusted(rule, state, replies, failures)
     merged = rule.merge(state, replies) if replies else state
     return Round(
         index=index,
@@ -124,3 +125,17 @@ def _round(
         bytes_down={c: weights.byte_count(weights.flatten(p.models)) for c, p in packages.items()},
         seconds=time.perf_counter() - started,
     )
+
+
+def _trusted(
+    rule: ServerRule, state: ServerState, replies: list[Reply], failures: list[Failure]
+) -> tuple[list[Reply], list[Failure]]:
+    """Drop what the rule suspects; too few replies for the rule are none."""
+    dropped = dict(rule.suspects(state, replies))
+    kept = [reply for reply in replies if reply.client not in dropped]
+    if len(kept) < rule.least_replies():
+        need = f"not used: {len(kept)} good replies, and the server's rule needs {rule.least_replies()}"
+        dropped |= {reply.client: need for reply in kept}
+        kept = []
+    failures = [*failures, *(Failure(client, reason) for client, reason in dropped.items())]
+    return kept, sorted(failures, key=lambda failure: failure.client)

@@ -27,7 +27,7 @@ _ENV_OTHER = {"FEDSCAL_CACHE", "FEDSCAL_NPM_REGISTRY"}
 _MAX_RECIPE_BYTES = 1_000_000
 EXECUTION_KEYS = frozenset({"workers"})
 """Keys that cannot move a bit of the result."""
-LATER_KEYS = frozenset({"transport"})
+LATER_KEYS = frozenset({"attackers", "norm_limit", "transport"})
 """Keys that came later: at their defaults a run is what it was without them, and keeps its hash."""
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
 from torch import Tensor
 
 from fedscal import weights
 from fedscal.options import option
+from fedscal.server import robust
 from fedscal.server.rule import Briefing, ServerRule, ServerState
 from fedscal.types import ClientId, Groups, Reply, Weights
 
@@ -23,9 +25,15 @@ _TOKENS = ("cls_token", "pos_embed", "position_embeddings")
 
 @dataclass(frozen=True)
 class Average(ServerRule):
-    r"""w^{r+1} = sum_k s_k w_k over the sampled clients, s_k = 1/Q or n_k / sum n."""
+    r"""w^{r+1} = sum_k s_k w_k over the sampled clients, s_k = 1/Q or n_k / sum n; or a robust middle."""
 
-    aggregation: Literal["uniform", "size"] = option("uniform", "weight of a client in the average")
+    aggregation: Literal["uniform", "size", "median", "trimmed-mean", "krum"] = option(
+        "uniform", "weight of a client in the average, or what is taken in its place to bear bad clients"
+    )
+    attackers: int = option(1, "bad clients in a round that trimmed-mean and krum bear", low=1, high=10_000)
+    norm_limit: float = option(
+        0.0, "a reply that went so many times as far as the median one is dropped; 0: none is", low=0
+    )
     server_momentum: float = option(0.0, "share of the server's last step that is taken again", low=0, high=1)
     average_tokens: bool = option(True, "average a ViT's class token and position embeddings too")
     judged_model: Literal["server", "client"] = option(
@@ -42,9 +50,7 @@ class Average(ServerRule):
 
     def merge(self, state: ServerState, replies: Sequence[Reply]) -> ServerState:
         """Average the replies in client order."""
-        total = sum(reply.examples for reply in replies)
-        shares = [reply.examples / total for reply in replies] if self.aggregation == "size" else None
-        merged = weights.mean([reply.weights for reply in replies], shares)
+        merged = self._merged(replies)
         server = state.models["server"]
         if not self.average_tokens:
             merged |= {name: server[name] for name in merged if name.endswith(_TOKENS)}
@@ -53,6 +59,36 @@ class Average(ServerRule):
             merged, notes = _with_momentum(server, merged, state.notes, self.server_momentum)
         own = {reply.client: reply.weights for reply in replies} if self.judged_model == "client" else {}
         return ServerState({**state.models, "server": merged, **own}, notes)
+
+    def _merged(self, replies: Sequence[Reply]) -> dict[str, Tensor]:
+        models = [reply.weights for reply in replies]
+        match self.aggregation:
+            case "median":
+                return robust.median(models)
+            case "trimmed-mean":
+                return robust.trimmed_mean(models, self.attackers)
+            case "krum":
+                return robust.krum(models, self.attackers)
+        total = sum(reply.examples for reply in replies)
+        shares = [reply.examples / total for reply in replies] if self.aggregation == "size" else None
+        return weights.mean(models, shares)
+
+    def least_replies(self) -> int:
+        """Return how many replies a robust aggregation needs to outvote its attackers."""
+        few = {"median": 3, "trimmed-mean": 2 * self.attackers + 1, "krum": 2 * self.attackers + 3}
+        return few.get(self.aggregation, 1)
+
+    def suspects(self, state: ServerState, replies: Sequence[Reply]) -> dict[ClientId, str]:
+        """Name the replies that are much farther from the server's model than the others."""
+        if not self.norm_limit or len(replies) < 3:
+            return {}
+        steps = {reply.client: weights.distance(reply.weights, state.models["server"]) for reply in replies}
+        usual = median(steps.values())
+        return {
+            client: f"went {step / usual:.0f} times as far as the median client"
+            for client, step in steps.items()
+            if step > self.norm_limit * usual > 0
+        }
 
     def deployed(self, state: ServerState, client: ClientId) -> Weights:
         """Judge every client by the shared model, or by its own if that is asked for."""

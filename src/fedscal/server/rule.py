@@ -79,6 +79,14 @@ class ServerRule(ABC):
         """Whether the next round is for all clients, sampled or not."""
         return False
 
+    def least_replies(self) -> int:
+        """Return how many replies a round needs; with fewer it is void."""
+        return 1
+
+    def suspects(self, state: ServerState, replies: Sequence[Reply]) -> Mapping[ClientId, str]:
+        """Return the clients whose replies are to be dropped, and why."""
+        return {}
+
     def reports(self, state: ServerState) -> Groups:
         """Return an example of the reports that a reply must carry; replies with others are refused."""
         return {}
