@@ -1,0 +1,122 @@
+"""One bad client of ten: what it does to the honest ones, under every aggregation.
+
+    python -m benchmarks.attacks                       # digits from mnist, ten clients, all in every round
+    python -m benchmarks.attacks rounds=12 seed=1      # other keys of a run
+
+The bad client trains like the others and then answers with something else. A row is an aggregation, a column
+an attack; a cell is the mean accuracy (%) of the nine honest clients in the last round, and its difference
+from the run without attack and without defence.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from fedscal.build import Layout
+from fedscal.data.benchmark import Progress
+from fedscal.drivers.in_process import InProcess
+from fedscal.embedded import Embedded
+from fedscal.record import RunDirectory
+from fedscal.run import adapt
+from fedscal.spec import RunSpec, parse_assignments
+from fedscal.types import ClientId, Failure, Package, Reply, Weights
+
+KEYS = {"participation": 1.0, "rounds": 4, "local_epochs": 2, "source": "mnist", "workers": 1}
+DEFENCES: dict[str, dict[str, Any]] = {
+    "uniform": {},
+    "norm_limit=10": {"norm_limit": 10},
+    "median": {"aggregation": "median"},
+    "trimmed-mean": {"aggregation": "trimmed-mean"},
+    "krum": {"aggregation": "krum"},
+}
+
+
+def _scaled(reply: Weights, sent: Weights, factor: float) -> dict[str, torch.Tensor]:
+    """Return the server's model plus ``factor`` times the step that was really taken."""
+    return {
+        name: (sent[name] + factor * (tensor - sent[name])).to(tensor.dtype)
+        if tensor.is_floating_point()
+        else tensor
+        for name, tensor in reply.items()
+    }
+
+
+ATTACKS: dict[str, Callable[[Weights, Weights], dict[str, torch.Tensor]] | None] = {
+    "none": None,
+    "x1000": lambda reply, sent: _scaled(reply, sent, 1000.0),
+    "sign flipped": lambda reply, sent: _scaled(reply, sent, -1.0),
+    "sign flipped x10": lambda reply, sent: _scaled(reply, sent, -10.0),
+}
+
+
+class Attacked(InProcess):
+    """A driver whose first client answers with something else than it learned."""
+
+    attack: Callable[[Weights, Weights], dict[str, torch.Tensor]]
+
+    def exchange(self, packages: Mapping[ClientId, Package]) -> Iterator[Reply | Failure]:
+        """Yield the clients' answers, the bad one's changed."""
+        for answer in super().exchange(packages):
+            if isinstance(answer, Reply) and answer.client == self.clients[0]:
+                sent = packages[answer.client].models["server"]
+                answer = replace(answer, weights=self.attack(answer.weights, sent))
+            yield answer
+
+
+@dataclass(frozen=True)
+class WithAttacker:
+    """The embedded federation with a bad client in it."""
+
+    spec: RunSpec
+    attack: Callable[[Weights, Weights], dict[str, torch.Tensor]]
+
+    def find(self, progress: Progress) -> Layout:
+        """Cut the data into clients."""
+        return Embedded(self.spec).find(progress)
+
+    def driver(
+        self, layout: Layout, directory: RunDirectory, answered: Callable[[ClientId], None]
+    ) -> InProcess:
+        """Return a driver with the bad client in it."""
+        driver = Embedded(self.spec).driver(layout, directory, answered)
+        driver.__class__ = Attacked
+        driver.attack = self.attack  # type: ignore[attr-defined]
+        return driver
+
+
+def honest(spec: RunSpec, attack: str, out: Path) -> float:
+    """Run and return the honest clients' mean accuracy in the last round."""
+    change = ATTACKS[attack]
+    where = Embedded if change is None else lambda spec: WithAttacker(spec, change)
+    line = adapt(spec, out, where=where).lines()[-1]
+    first = min(line["clients"])
+    return fmean(row["accuracy"] for client, row in line["clients"].items() if client != first)
+
+
+def main() -> None:
+    """Print the table."""
+    keys: dict[str, Any] = {**KEYS, **parse_assignments(sys.argv[1:])}
+    print("| aggregation | " + " | ".join(ATTACKS) + " |", flush=True)
+    print("|---|" + "---:|" * len(ATTACKS), flush=True)
+    plain: float | None = None
+    with tempfile.TemporaryDirectory() as folder:
+        for defence, more in DEFENCES.items():
+            spec = RunSpec.make(**{**keys, **more})
+            cells = []
+            for attack in ATTACKS:
+                value = honest(spec, attack, Path(folder) / f"{defence}-{attack}".replace(" ", "-"))
+                plain = value if plain is None else plain
+                cells.append(f"{value:.1f} ({value - plain:+.1f})")
+            print(f"| {defence} | " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
