@@ -9,7 +9,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,6 +18,8 @@ import torch
 
 from fedscal.client import ClientData, Training, local_update
 from fedscal.data.views import AugmentedViews
+from fedscal.drivers.flower import checkup
+from fedscal.drivers.flower.machines import Address
 from fedscal.files import cache_dir
 from fedscal.methods import build_objective
 from fedscal.models.registry import build_network
@@ -42,6 +44,15 @@ class Finding:
 def examine() -> list[Finding]:
     """Look at everything that a run needs."""
     return [*_software(), *_machine(), _training_step()]
+
+
+def examine_federation(keys: Path | None, address: Address | None, ports: Sequence[int]) -> list[Finding]:
+    """Look at what a machine of a Flower federation needs beside that."""
+    found = [checkup.flower()]
+    found += checkup.certificates(keys) if keys else []
+    found += checkup.server(address) if address else []
+    found += [checkup.port(number) for number in ports]
+    return [Finding(check, ok, text, "" if ok else advice) for check, ok, text, advice in found]
 
 
 def _software() -> Iterator[Finding]:

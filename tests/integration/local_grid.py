@@ -12,7 +12,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedscal.drivers.flower.bench import Bench
 from fedscal.drivers.flower.records import from_records, to_records
 
-Tamper = Callable[[dict, bytes], tuple[dict, bytes] | Error]
+Tamper = Callable[[dict, bytes], tuple[dict, bytes] | Error | None]
 
 
 class LocalGrid(Grid):
@@ -23,9 +23,10 @@ class LocalGrid(Grid):
         self.benches = benches
         self.names = names or {}
         self.tamper: dict[int, Tamper] = {}
+        self.births: dict[int, str] = {}
         self.sent: list[RecordDict] = []
         self.received: list[RecordDict] = []
-        self._answers: dict[str, Message] = {}
+        self._answers: dict[str, Message | None] = {}
 
     def set_run(self, run) -> None:
         raise NotImplementedError
@@ -44,7 +45,12 @@ class LocalGrid(Grid):
         return list(self.benches)
 
     def get_nodes(self) -> Iterable[NodeInfo]:
-        return [NodeInfo(node_id=node, name=self.names.get(node, "")) for node in self.benches]
+        return [self._info(node) for node in self.benches]
+
+    def _info(self, node: int) -> NodeInfo:
+        return NodeInfo(
+            node_id=node, name=self.names.get(node, ""), last_activated_at=self.births.get(node, "")
+        )
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         ids = []
@@ -56,13 +62,16 @@ class LocalGrid(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        return [self._answers.pop(name) for name in message_ids if name in self._answers]
+        found = [self._answers.pop(name) for name in message_ids if name in self._answers]
+        return [message for message in found if message is not None]
 
-    def _answer(self, message: Message) -> Message:
+    def _answer(self, message: Message) -> Message | None:
         node = message.metadata.dst_node_id
         answer = self.benches[node].answer(*from_records(message.content))
         if node in self.tamper:
             changed = self.tamper[node](*answer)
+            if changed is None:
+                return None
             if isinstance(changed, Error):
                 return Message(changed, reply_to=message)
             answer = changed

@@ -160,6 +160,26 @@ def test_a_site_that_is_gone_is_named_and_its_last_numbers_stand(grid, world, tm
     assert "a" in second["warnings"][0]
 
 
+def test_a_site_that_restarts_in_the_middle_is_not_waited_for(grid, world, tmp_path):
+    def restart(header, payload):
+        if "examples" not in header or grid.births:
+            return header, payload
+        grid.births[1] = "later"
+        return None  # the process that was to answer is gone
+
+    grid.tamper[1] = restart
+    run(grid, tmp_path / "run", world)
+    first, second = rows(tmp_path / "run")[1:]
+    assert first["failures"] == {"a": "was restarted in the middle of its work"}
+    assert second["failures"] == {}
+
+
+def test_a_site_that_does_not_answer_in_time_is_named(grid, world, tmp_path):
+    grid.tamper[1] = lambda header, payload: None if "examples" in header else (header, payload)
+    run(grid, tmp_path / "run", world, rounds=1)
+    assert rows(tmp_path / "run")[1]["failures"] == {"a": "did not answer within 5 s"}
+
+
 def changed_model(world, tmp_path, **card):
     folder = tmp_path / "other-model"
     folder.mkdir()

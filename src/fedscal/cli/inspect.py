@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from fedscal.cli.output import console, print_json, print_plain, table_of
-from fedscal.doctor import examine
+from fedscal.doctor import examine, examine_federation
+from fedscal.drivers.flower.machines import Address
 from fedscal.methods import ADAPTATIONS, METHODS, hyperparameters
 from fedscal.objective.term import Term
 from fedscal.options import Option, options_of
@@ -73,9 +74,21 @@ def _key_row(option: Option, default: str) -> list[str]:
     return [option.name, default, " | ".join(option.choices) or ", ".join(limits), option.text]
 
 
-def doctor(as_json: Json = False) -> None:
-    """Check this machine: packages, cores, cache, disk, and one real training step."""
-    findings = examine()
+def doctor(
+    keys: Annotated[
+        Path | None, typer.Option("--keys", metavar="DIR", help="Keys of a Flower federation, or of a site.")
+    ] = None,
+    server: Annotated[
+        str, typer.Option("--server", metavar="HOST:PORT", help="A server of a Flower federation.")
+    ] = "",
+    port: Annotated[
+        list[int] | None, typer.Option("--port", help="A port of this machine that must be free.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check this machine: packages, disk, one real training step; keys, server and ports of a federation."""
+    address = Address.parse(server, keys / "ca.crt" if keys else None) if server else None
+    findings = [*examine(), *examine_federation(keys, address, port or [])]
     if as_json:
         print_json([vars(finding) for finding in findings])
     else:

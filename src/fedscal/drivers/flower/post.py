@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,7 @@ class Post:
     def ask(self, letters: Mapping[str, Letter], timeout: float) -> Iterator[tuple[str, Answer | str]]:
         """Yield each addressee's answer as it comes, or a sentence about why there is none."""
         pending: dict[str, str] = {}
+        born = {letter.node: "" for letter in letters.values()} | (self._births() if letters else {})
         for name, letter in letters.items():  # one by one: a whole round's models at once would fill memory
             sent = list(self.grid.push_messages([_message(letter, timeout)]))
             if sent and sent[0]:
@@ -65,11 +66,26 @@ class Post:
                 name = pending.pop(message.metadata.reply_to_message_id, "")
                 if name:
                     yield name, self._read(message)
+            for name in self._restarted(letters, pending.values(), born):
+                pending = {sent: other for sent, other in pending.items() if other != name}
+                yield name, "was restarted in the middle of its work"
             if pending:
                 time.sleep(pause)
                 pause = min(_LAST_LOOK, pause * 1.2)
         for name in pending.values():
             yield name, f"did not answer within {timeout:g} s"
+
+    def _births(self) -> dict[int, str]:
+        """Return when each node that is there was started, as far as Flower knows."""
+        return {info.node_id: info.last_activated_at for info in self.grid.get_nodes()}
+
+    def _restarted(
+        self, letters: Mapping[str, Letter], pending: Collection[str], born: Mapping[int, str]
+    ) -> list[str]:
+        """Return who lost our request: of a node that comes back soon enough, Flower says nothing."""
+        now = self._births() if pending else {}
+        nodes = {name: letters[name].node for name in pending}
+        return [name for name, node in nodes.items() if now.get(node, born[node]) != born[node]]
 
     def _read(self, message: Message) -> Answer | str:
         if message.has_error():

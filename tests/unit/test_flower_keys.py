@@ -1,0 +1,117 @@
+"""Keys and certificates: whole, private, kept when they are there; and what the doctor says of them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from fedscal.drivers.flower import checkup
+from fedscal.drivers.flower.keys import make_keys
+from fedscal.drivers.flower.machines import Address
+from fedscal.errors import UsageError
+
+HOSTS = ["localhost", "127.0.0.1"]
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("keys")
+    make_keys(folder, HOSTS, ["a", "b"], 90)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def port(keys: Path) -> int:
+    """A TLS server with the certificate that was made."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(keys / "server.crt", keys / "server.key")
+    door = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            connection, _ = door.accept()
+            try:
+                context.wrap_socket(connection, server_side=True).close()
+            except OSError:
+                connection.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    return int(door.getsockname()[1])
+
+
+def test_a_site_s_folder_holds_what_it_needs_and_nothing_else(keys):
+    assert {path.name for path in (keys / "a").iterdir()} == {"key", "key.pub", "ca.crt"}
+    assert (keys / "a" / "key").read_bytes() != (keys / "b" / "key").read_bytes()
+
+
+def test_secrets_are_for_their_owner_only(keys):
+    for name in ("ca.key", "server.key", "a/key"):
+        assert (keys / name).stat().st_mode & 0o077 == 0
+
+
+def test_what_is_there_is_kept(keys):
+    before = (keys / "ca.key").read_bytes(), (keys / "a" / "key").read_bytes()
+    made = make_keys(keys, HOSTS, ["a", "c"], 90)
+    assert {path.parent.name for path in made} == {"c"}
+    assert ((keys / "ca.key").read_bytes(), (keys / "a" / "key").read_bytes()) == before
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_authority_vouches_for_the_server(keys, port, host):
+    Address(host, port, keys / "ca.crt").refuse_impostor()
+
+
+def test_another_authority_does_not(port, tmp_path):
+    make_keys(tmp_path, HOSTS, ["a"], 90)
+    with pytest.raises(UsageError, match="is refused by"):
+        Address("127.0.0.1", port, tmp_path / "ca.crt").refuse_impostor()
+
+
+def test_a_certificate_for_another_name_is_refused(tmp_path, keys):
+    make_keys(tmp_path, ["elsewhere.example"], ["a"], 90)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
+    door = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        try:
+            context.wrap_socket(door.accept()[0], server_side=True)
+        except OSError:
+            return
+
+    threading.Thread(target=serve, daemon=True).start()
+    with pytest.raises(UsageError, match=r"127\.0\.0\.1"):
+        Address("127.0.0.1", door.getsockname()[1], tmp_path / "ca.crt").refuse_impostor()
+
+
+def test_the_doctor_counts_days_and_looks_who_may_read(keys, tmp_path):
+    assert all(ok for _, ok, _, _ in checkup.certificates(keys))
+    make_keys(tmp_path, HOSTS, ["a"], 10)
+    os.chmod(tmp_path / "a" / "key", 0o644)
+    found = {
+        Path(name).relative_to(tmp_path).as_posix(): (ok, text)
+        for name, ok, text, _ in checkup.certificates(tmp_path)
+    }
+    assert found["server.crt"] == (False, "localhost, 127.0.0.1, 9 days left")
+    assert found["a/key"] == (False, "others may read it")
+    assert found["server.key"] == (True, "for its owner only")
+
+
+def test_the_doctor_looks_at_server_and_ports(keys, port):
+    found = {name: ok for name, ok, _, _ in checkup.server(Address("127.0.0.1", port, keys / "ca.crt"))}
+    assert found[f"server 127.0.0.1:{port}"]
+    assert found["its certificate"]
+    assert not checkup.port(port)[1]
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":8000", "host:0", "host:x"])
+def test_an_address_is_host_and_port(text):
+    with pytest.raises(UsageError, match="host:port"):
+        Address.parse(text, None)
