@@ -6,10 +6,10 @@ PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-c
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types imports bench clean
+.PHONY: help setup demo demo-flower test check lint format types imports bench clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 .venv/runtime: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -25,6 +25,10 @@ setup: .venv/dev ## build the environment in .venv
 demo: .venv/runtime ## adapt a model to two new domains: a table and runs/demo/report.html
 	rm -rf runs/demo
 	$(BIN)/fedscal run --out runs/demo
+
+demo-flower: .venv/dev ## a server and three sites on this machine, over TLS, two rounds
+	rm -rf runs/demo-flower
+	timeout 900 $(BIN)/fedscal flower demo runs/demo-flower --sites 3
 
 test: .venv/dev ## run the tests
 	$(BIN)/pytest --numprocesses 2

@@ -1,4 +1,4 @@
-"""``fedscal flower keys | server | site | run``: a federation of real machines, on Flower."""
+"""``fedscal flower keys | server | site | run | demo``: a federation of real machines, on Flower."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedscal.spec import RunSpec, parse_assignments
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="A federation of real machines, on Flower: keys, server, site, run.",
+    help="A federation of real machines, on Flower: keys, server, site, run, demo.",
 )
 Server = Annotated[str, typer.Option("--server", metavar="HOST:PORT", help="Where the server listens.")]
 Insecure = Annotated[
@@ -149,3 +149,19 @@ def run(
     say = (lambda text: None) if quiet else print_plain
     machines.run(address, given, place, limits, resume_dir is not None, say)
     show(RunDirectory(place), report=True, quiet=quiet, as_json=False)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new directory.")] = Path(
+        "runs/demo-flower"
+    ),
+    sites: Annotated[int, typer.Option(help="How many sites.", min=2, max=50)] = 3,
+) -> None:
+    """Run a whole federation on this machine: a server, sites with digits, two rounds."""
+    program("flower-superlink")
+    from fedscal.drivers.flower.demo import demo  # cryptography comes with the extra
+
+    if folder.exists():
+        raise UsageError(f"{folder} is there already: remove it, or give another directory.")
+    show(RunDirectory(demo(folder.resolve(), sites, print_plain)), report=True, quiet=False, as_json=False)

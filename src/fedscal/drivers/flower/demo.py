@@ -1,0 +1,72 @@
+"""A whole federation on this machine: server and sites by the commands of a user, over TLS."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedscal.build import build_layout
+from fedscal.drivers.flower import machines
+from fedscal.drivers.flower.keys import make_keys
+from fedscal.drivers.flower.machines import Address, Say
+from fedscal.drivers.flower.programs import Running, together, wait_for
+from fedscal.source import source_model
+from fedscal.spec import RunSpec
+
+HOST = "127.0.0.1"
+_DATA = {"benchmark": "digits", "source": "mnist"}
+_RUN = {"participation": 1, "rounds": 2, "local_epochs": 1}
+_LIMITS = {"wait": 300, "round-timeout": 300}
+_RETRY = 5
+
+
+def demo(folder: Path, sites: int, say: Say) -> Path:
+    """Adapt a model of mnist to sites with digits of two other kinds; return the run's directory."""
+    data: dict[str, Any] = {**_DATA, "clients_per_domain": (sites + 1) // 2}
+    spec = RunSpec.make(**data)
+    say("source model: mnist")
+    model = source_model(spec).path
+    names = build_layout(spec).clients[:sites]
+    with federation(folder, names, data, model) as address:
+        say(f"{len(names)} sites and a server on {address}; their words are in {folder}/*.log")
+        keys = {**_RUN, "source_model": str(model), "clients": "flower:" + ",".join(names)}
+        machines.run(address, keys, folder / "run", _LIMITS, resume=False, say=say)
+    return folder / "run"
+
+
+@contextmanager
+def federation(folder: Path, names: Sequence[str], data: dict[str, Any], model: Path) -> Iterator[Address]:
+    """Start a server and sites whose images are clients of a data set; end them all."""
+    make_keys(folder / "keys", ["localhost", HOST], names, 30)
+    address = Address(HOST, free_port(), folder / "keys" / "ca.crt")
+    words = [f"{key}={value}" for key, value in data.items()]
+    with together() as programs:
+        where = ["--host", HOST, "--port", address.port, "--state", folder / "server"]
+        programs.append(_command(folder, "server", "--keys", folder / "keys", *where))
+        wait_for(address.open, programs[0], 120)
+        for name in names:
+            key = ["--key", folder / "keys" / name / "key", "--model", model, "--state", folder / name]
+            link = ["--server", address, "--port", free_port(), "--retry", _RETRY]
+            programs.append(_command(folder, "site", *words, *key, *link))
+        yield address
+
+
+def _command(folder: Path, *words: object) -> Running:
+    log = (folder / f"{words[0]}-{free_port()}.log").open("w")
+
+    def keep(line: str) -> None:
+        log.write(line + "\n")
+        log.flush()
+
+    return Running([sys.executable, "-m", "fedscal", "flower", *map(str, words)], say=keep)
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody uses."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
