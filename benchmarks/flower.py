@@ -52,7 +52,7 @@ def main() -> None:
         folder = Path(name)
         here = adapt(RunSpec.make(**data, **keys, workers=1), folder / "embedded")
         with federation(folder, names, data, model) as address:
-            far = {**keys, "clients": "flower:" + ",".join(names)}
+            far = {**keys, "clients": "flower:" + "+".join(names)}
             machines.run(address, far, folder / "flower", LIMITS, resume=False, say=lambda text: None)
         found = {"embedded": here, "flower": RunDirectory(folder / "flower")}
         print("| driver | clients | training wave | evaluation wave |\n|---|---:|---:|---:|")

@@ -62,7 +62,7 @@ class RunSpec:
     )
     source_model: str = option("", "a trained source model, file or folder; not given: trained on source")
     clients: str = option(
-        "", "a folder of sites, each sub-folder the images of one client; or flower:<site>,<site>"
+        "", "a folder of sites, each sub-folder the images of one client; or flower:<site>+<site>"
     )
     transport: Literal["fp32", "fp16", "bf16"] = option(
         "fp32", "how weights travel between the machines of a Flower federation"

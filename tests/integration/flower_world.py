@@ -61,7 +61,7 @@ class World:
         return {
             **KEYS,
             "source_model": str(self.model),
-            "clients": "flower:" + ",".join(SITES),
+            "clients": "flower:" + "+".join(SITES),
             **more,
         }
 

@@ -223,7 +223,7 @@ def test_a_key_speaks_for_its_own_site_only(grid, world, tmp_path):
 
 def test_a_stranger_is_left_out(grid, world, tmp_path, caplog):
     grid.benches[4] = grid.benches.pop(3)
-    run(grid, tmp_path / "run", world, clients="flower:a,b", rounds=1)
+    run(grid, tmp_path / "run", world, clients="flower:a+b", rounds=1)
     assert set(rows(tmp_path / "run")[0]["clients"]) == {"a", "b"}
     assert "does not name" in caplog.text
 

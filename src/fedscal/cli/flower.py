@@ -137,7 +137,7 @@ def run(
     address = machines.Address.parse(server, None if insecure else ca)
     given = {**gather(words), **({"source_model": str(model.resolve())} if model else {})}
     if sites:
-        given["clients"] = PREFIX + sites
+        given["clients"] = PREFIX + sites.replace(",", "+")
     if resume_dir is None:
         spec = RunSpec.make(**given)
         if not spec.clients.startswith(PREFIX):

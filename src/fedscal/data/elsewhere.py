@@ -27,8 +27,8 @@ def site_name(name: str) -> str:
 
 
 def sites_benchmark(name: str) -> Benchmark:
-    """Return the benchmark of ``flower:a,b,c``; classes, shape and views are the source model's to say."""
-    names = [site_name(part) for part in name.removeprefix(PREFIX).split(",")]
+    """Return the benchmark of ``flower:a+b+c``; classes, shape and views are the source model's to say."""
+    names = [site_name(part) for part in name.removeprefix(PREFIX).split("+")]
     twice = sorted({part for part in names if names.count(part) > 1})
     if twice:
         raise UsageError(f"{name} names {twice[0]} twice.")

@@ -33,7 +33,7 @@ def demo(folder: Path, sites: int, say: Say) -> Path:
     names = build_layout(spec).clients[:sites]
     with federation(folder, names, data, model) as address:
         say(f"{len(names)} sites and a server on {address}; their words are in {folder}/*.log")
-        keys = {**_RUN, "source_model": str(model), "clients": "flower:" + ",".join(names)}
+        keys = {**_RUN, "source_model": str(model), "clients": "flower:" + "+".join(names)}
         machines.run(address, keys, folder / "run", _LIMITS, resume=False, say=say)
     return folder / "run"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import ssl
@@ -185,15 +186,7 @@ def run(
     address: Address, keys: Mapping[str, Any], out: Path, limits: Mapping[str, Any], resume: bool, say: Say
 ) -> None:
     """Run a federation to its end; its errors come back with their exit codes."""
-    last = ""
-
-    def hear(line: str) -> None:
-        nonlocal last
-        if line.startswith(ENDED):
-            last = line
-        elif line.startswith("fedscal: "):
-            say(line.removeprefix("fedscal: "))
-
+    ear = _Ear(say)
     address.refuse_impostor()
     if not address.open():
         raise UsageError(f"nobody listens at {address}: start 'fedscal flower server' there.")
@@ -203,12 +196,34 @@ def run(
         files.write_bytes(Path(folder) / "run.toml", dump_toml(config).encode())
         with resources.as_file(resources.files("fedscal.drivers.flower") / "app") as app:
             words = ["run", str(app), _CONNECTION, "--stream", "--run-config", f"{folder}/run.toml"]
-            programs.append(Running([program("flwr"), *words], env, hear))
-            code = programs[0].wait()
-    if last:
-        raise told(last)
+            programs.append(Running([program("flwr"), *words], env, ear))
+            try:
+                code = programs[0].wait()
+            except BaseException:  # who interrupts it does not want the server to go on unseen
+                with contextlib.suppress(FedscalError, subprocess.TimeoutExpired):
+                    _flwr(env, "stop", ear.number, _CONNECTION)
+                raise
+    if ear.last:
+        raise told(ear.last)
     if code or not (out / "summary.json").exists():
         raise ProgramEnded(f"the run ended without a result; its log: flwr log, on the server {address}.")
+
+
+@dataclass
+class _Ear:
+    """Hears what ``flwr run`` says: passes our lines on, keeps the run's number and how it ended."""
+
+    say: Say
+    number: str = ""
+    last: str = ""
+
+    def __call__(self, line: str) -> None:
+        if line.startswith(ENDED):
+            self.last = line
+        elif line.startswith("fedscal: "):
+            self.say(line.removeprefix("fedscal: "))
+        elif "started run " in line:
+            self.number = line.rpartition(" ")[2]
 
 
 def told(line: str) -> FedscalError:

@@ -64,7 +64,7 @@ def server_spec(keys: dict[str, Any]) -> RunSpec:
     if spec.clients.startswith(PREFIX):
         return spec
     flat = {name: value for name, value in {**spec.flat(), **spec.hyper}.items() if name not in _OF_DATA}
-    return RunSpec.make(**flat, clients=PREFIX + ",".join(build_layout(spec).clients))
+    return RunSpec.make(**flat, clients=PREFIX + "+".join(build_layout(spec).clients))
 
 
 _OF_DATA = frozenset({"benchmark", "source", "clients", "clients_per_domain"})
@@ -84,7 +84,7 @@ class Machines:
     def __post_init__(self) -> None:
         place = find_model(Path(self.spec.source_model))
         self._source, card = load_model(place.parent, place.stem)
-        names = self.spec.clients.removeprefix(PREFIX).split(",")
+        names = self.spec.clients.removeprefix(PREFIX).split("+")
         post = Post(self.grid, 2 * byte_count(self._source) + _SLACK)
         known = stamp(card, self._source)
         self._roster = Roster(self.grid, post, names, known, shared_keys(self.spec))

@@ -1,0 +1,128 @@
+"""What a site lets out, what it remembers, and how models travel."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("flwr")
+
+import torch
+
+from fedscal.client import Diverged
+from fedscal.drivers.flower import outgoing, parcel
+from fedscal.drivers.flower.bench import told
+from fedscal.drivers.flower.memory import SiteMemory
+from fedscal.drivers.flower.records import from_records, to_records
+from fedscal.errors import DataRefused, ModelRefused
+
+SOURCE = {"w": torch.tensor([1.0, -0.0]), "head": torch.tensor([2.0]), "n": torch.tensor(3)}
+GOOD = {"client": "clinic-a", "round": 3, "epochs": [{"loss": 0.5}], "metrics": {"accuracy": 50.0}}
+
+
+def test_what_is_on_the_list_may_leave():
+    outgoing.check(GOOD, {"weights": SOURCE}, {"report:term": {"anything": torch.zeros(3)}}, SOURCE)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"path": "x"},
+        {"client": "/data/clinic"},
+        {"client": "a name with spaces"},
+        {"client": "x" * 65},
+        {"epochs": [{"loss": "/data"}]},
+        {"metrics": {"accuracy": [1, 2]}},
+        {"examples": "12"},
+        {"seconds": True},
+        {"refused": "cannot read /data/scan.png"},
+        {"refused": "x" * 301},
+    ],
+    ids=str,
+)
+def test_what_is_not_on_the_list_may_not(more):
+    with pytest.raises(outgoing.NotAllowed, match=next(iter(more))):
+        outgoing.check({**GOOD, **more}, {}, {}, SOURCE)
+
+
+def test_only_the_model_s_own_tensors_leave():
+    for model in ({"images": torch.zeros(2)}, {"w": torch.zeros(3, 32, 32)}):
+        with pytest.raises(outgoing.NotAllowed, match="none of the model's"):
+            outgoing.check(GOOD, {"weights": model}, {}, SOURCE)
+    with pytest.raises(outgoing.NotAllowed, match="memory:previous"):
+        outgoing.check(GOOD, {}, {"memory:previous": SOURCE}, SOURCE)
+
+
+@pytest.mark.parametrize(
+    "error", [DataRefused("/data/x"), ModelRefused("/data/x"), OSError("/data/x"), KeyError("/data/x")]
+)
+def test_an_error_is_told_without_its_text(error):
+    assert "/data" not in told(error)
+    assert "log of the site" in told(error)
+
+
+def test_a_training_that_diverged_says_so():
+    assert (
+        told(Diverged("the loss is not finite any more; lower lr"))
+        == "the loss is not finite any more; lower lr"
+    )
+
+
+def test_only_what_changed_travels_and_comes_back_whole():
+    model = {**SOURCE, "w": torch.tensor([1.0, 0.0])}  # 0.0 and -0.0 are equal, their bits are not
+    names, payload = parcel.pack({"server": model}, {}, SOURCE, "fp32")
+    models, others = parcel.unpack(names, payload, SOURCE, "fp32")
+    assert set(parcel.unflatten(parcel.from_bytes(payload, "it"))["server"]) == {"w"}
+    assert others == {}
+    assert str(models["server"]["w"].tolist()) == "[1.0, 0.0]"
+    assert models["server"]["n"].item() == 3
+
+
+def test_a_model_that_is_the_source_model_is_no_bytes():
+    names, payload = parcel.pack({"server": SOURCE}, {}, SOURCE, "fp32")
+    assert parcel.from_bytes(payload, "it") == {}
+    assert parcel.unpack(names, payload, SOURCE, "fp32")[0]["server"].keys() == SOURCE.keys()
+
+
+@pytest.mark.parametrize(("transport", "kept"), [("fp16", 1.0009765625), ("bf16", 1.0)])
+def test_rounding(transport, kept):
+    # 1 + 1/1024 is the next float16 after 1; a bfloat16 has 7 bits after the point and drops it.
+    model = {**SOURCE, "w": torch.tensor([1 + 1 / 1024, 2.0])}
+    names, payload = parcel.pack({"server": model}, {}, SOURCE, transport)
+    back = parcel.unpack(names, payload, SOURCE, transport)[0]["server"]
+    assert back["w"].tolist() == [kept, 2.0]
+    assert back["w"].dtype == torch.float32
+    assert torch.equal(parcel.rounded(model, transport)["w"], back["w"])
+
+
+def test_a_message_comes_back_as_it_was_and_not_if_it_is_too_large():
+    header = {"do": "train", "round": 3}
+    records = to_records(header, b"x" * 1000)
+    assert from_records(records) == (header, b"x" * 1000)
+    with pytest.raises(ModelRefused, match="more than it may"):
+        from_records(records, limit=999)
+
+
+def test_a_site_remembers_what_it_had_before_a_round(tmp_path):
+    memory = SiteMemory(tmp_path / "run")
+    assert memory.before(1) == {}
+    for round_ in (1, 3, 4, 6):
+        memory.put(round_, {"previous": {"w": torch.tensor([float(round_)])}})
+    assert memory.before(7)["previous"]["w"].item() == 6
+    assert memory.before(6)["previous"]["w"].item() == 4  # a server that went back to round 5
+    assert memory.before(4)["previous"]["w"].item() == 3
+    assert len(list((tmp_path / "run").iterdir())) == 3
+
+
+def test_a_round_that_is_done_again_replaces_what_came_of_it(tmp_path):
+    memory = SiteMemory(tmp_path)
+    for value, round_ in ((1.0, 1), (2.0, 2), (3.0, 3), (20.0, 2)):
+        memory.put(round_, {"previous": {"w": torch.tensor([value])}})
+    assert memory.before(9)["previous"]["w"].item() == 20
+
+
+def test_a_damaged_memory_is_refused(tmp_path):
+    memory = SiteMemory(tmp_path)
+    memory.put(1, {"previous": {"w": torch.zeros(1)}})
+    (tmp_path / "round-0001" / "memory.safetensors").write_bytes(b"other")
+    with pytest.raises(ModelRefused, match="damaged"):
+        memory.before(2)
