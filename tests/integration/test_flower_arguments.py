@@ -31,6 +31,25 @@ def test_it_is_refused_with_a_sentence(fedscal, tmp_path, words, said):
     assert "Traceback" not in ended.err
 
 
+def test_a_site_looks_at_its_images_before_it_says_that_it_is_there(fedscal, world, tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "broken.png").write_bytes(b"no image")
+    words = [
+        "--insecure",
+        "--server",
+        "127.0.0.1:1",
+        "--name",
+        "a",
+        "--data",
+        "photos",
+        "--model",
+        world.model,
+    ]
+    ended = fedscal("flower", "site", *words, cwd=tmp_path)
+    assert ended.code == 3
+    assert "broken.png" in ended.err
+
+
 def test_nobody_listens(fedscal, world, tmp_path):
     where = ["--server", "127.0.0.1:1", "--insecure", "--sites", "a,b", "--model", world.model]
     ended = fedscal("flower", "run", *where, cwd=tmp_path)

@@ -10,13 +10,13 @@ pytest.importorskip("flwr")
 
 import torch
 from flower_world import METHODS, SITES, World
-from flwr.app import Error
+from flwr.app import Context, Error, RecordDict
 from harness import rows, summary
 from local_grid import LocalGrid, context
 from safetensors.torch import load, save
 
 from fedscal.drivers.flower import bench as bench_module
-from fedscal.drivers.flower import server_app
+from fedscal.drivers.flower import server_app, simulated
 from fedscal.drivers.flower.bench import Bench
 from fedscal.drivers.flower.machines import describe_site
 from fedscal.drivers.flower.records import from_records
@@ -48,6 +48,21 @@ def test_machines_change_no_bit(grid, world, tmp_path, method):
     here = world.reference(method, method=method)
     assert summary(tmp_path / "run")["weights_sha256"] == summary(here)["weights_sha256"]
     assert rows(tmp_path / "run") == rows(here)
+
+
+def test_simulated_sites_are_the_clients_of_a_data_set(world, tmp_path, fedscal, monkeypatch):
+    monkeypatch.setenv("FEDSCAL_CACHE", str(fedscal.cache))
+    keys = world.keys(clients=str(world.folder / "sites"))
+    config = {"keys": json.dumps(keys), "out": str(tmp_path / "run")}
+    nodes = [Context(1, n, {"partition-id": n, "num-partitions": 3}, RecordDict(), config) for n in range(3)]
+    grid = LocalGrid({node.node_id + 1: simulated.bench(node) for node in nodes})
+    run(grid, tmp_path / "run", world, clients=keys["clients"])
+    assert rows(tmp_path / "run") == rows(world.reference("fedscal", method="fedscal"))
+
+
+def test_a_supernode_that_was_started_by_hand_says_so():
+    with pytest.raises(UsageError, match="fedscal flower site"):
+        simulated.bench(Context(1, 1, {}, RecordDict(), {}))
 
 
 def test_a_resumed_run_has_the_same_bits_though_a_site_had_gone_on(grid, world, tmp_path, monkeypatch):

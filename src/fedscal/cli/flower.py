@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from fedscal.cli.jobs import Out, Quiet, Words, default_out, gather, show
-from fedscal.cli.output import print_error, print_plain
+from fedscal.cli.output import listener, print_error, print_plain
 from fedscal.data.elsewhere import PREFIX, site_name
 from fedscal.drivers.flower import machines
 from fedscal.drivers.flower.programs import program
+from fedscal.embedded import Embedded
 from fedscal.errors import UsageError
 from fedscal.record import RunDirectory
 from fedscal.spec import RunSpec, parse_assignments
@@ -107,10 +108,20 @@ def site(
     if data is None and "benchmark" not in own:
         raise UsageError("give --data DIR, the folder of the site's images.")
     state = state or Path(f"fedscal-site-{name}")
-    machines.describe_site(name, data, own, state)
+    _check(machines.describe_site(name, data, own, state), name)
     authority = None if insecure or key is None else ca or key.parent / "ca.crt"
     address = machines.Address.parse(server, authority)
     machines.join(state, address, None if insecure else key, port, retry, print_plain)
+
+
+def _check(spec: RunSpec, name: str) -> None:
+    """Decode the site's images and hold them against the model, before anybody is told that it is there."""
+    told = listener(quiet=False)
+    try:
+        layout = Embedded(spec).find(told).of(name)
+    finally:
+        told.close()
+    print_plain(f"{name}: {len(layout.rows[name][1]):,} images")
 
 
 @app.command()

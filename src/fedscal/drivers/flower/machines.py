@@ -30,10 +30,10 @@ from fedscal.drivers.flower.programs import (
     wait_for,
 )
 from fedscal.errors import FedscalError, UsageError
-from fedscal.spec import dump_toml
+from fedscal.spec import RunSpec, dump_toml
 
 _CONNECTION = "fedscal"
-_START = 60.0
+_START = 300.0
 Say = Callable[[str], None]
 
 
@@ -137,8 +137,8 @@ def _flwr(env: Mapping[str, str], *words: str) -> str:
     return done.stdout
 
 
-def describe_site(name: str, data: Path | None, keys: Mapping[str, Any], state: Path) -> None:
-    """Write down what a site is, for the process that holds its images."""
+def describe_site(name: str, data: Path | None, keys: Mapping[str, Any], state: Path) -> RunSpec:
+    """Write down what a site is, for the process that holds its images; return its part of a run's spec."""
     own = dict(keys)
     if data is not None:
         if not data.is_dir():
@@ -149,6 +149,7 @@ def describe_site(name: str, data: Path | None, keys: Mapping[str, Any], state: 
         link.symlink_to(data.resolve(), target_is_directory=True)
         own["clients"] = str((state / "clients").resolve())
     files.write_json(state / SITE_FILE, {"name": site_name(name), "keys": own})
+    return RunSpec.make(**own)
 
 
 def join(state: Path, address: Address, key: Path | None, port: int, retry: float, say: Say) -> None:
