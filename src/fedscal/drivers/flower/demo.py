@@ -56,11 +56,11 @@ def federation(folder: Path, names: Sequence[str], data: dict[str, Any], model: 
 
 
 def _command(folder: Path, *words: object) -> Running:
-    log = (folder / f"{words[0]}-{free_port()}.log").open("w")
+    log = folder / f"{words[0]}-{free_port()}.log"
 
     def keep(line: str) -> None:
-        log.write(line + "\n")
-        log.flush()
+        with log.open("a") as file:
+            file.write(line + "\n")
 
     return Running([sys.executable, "-m", "fedscal", "flower", *map(str, words)], say=keep)
 

@@ -65,7 +65,7 @@ class Running:
     def __init__(
         self, argv: Sequence[str], env: Mapping[str, str] | None = None, say: Callable[[str], None] = print
     ) -> None:
-        self.name = Path(argv[0]).name if not argv[0].endswith("python") else argv[2].rpartition(".")[2]
+        self.name = argv[2].rpartition(".")[2] if argv[1] == "-m" else Path(argv[0]).name
         self.flower_code = 0
         self._say = say
         self.process = subprocess.Popen(
@@ -99,11 +99,14 @@ class Running:
         return code
 
     def stop(self) -> None:
-        """End it gently, and after a while not gently."""
+        """Ask it to end."""
         if self.running:
             self.process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(_GRACE)
+
+    def end(self, grace: float) -> None:
+        """End it, not gently if it does not obey."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(grace)
         if self.running:
             self.process.kill()
         self.wait()
@@ -121,8 +124,14 @@ def together() -> Iterator[list[Running]]:
     try:
         yield programs
     finally:
-        for running in reversed(programs):
+        for running in programs:
             running.stop()
+        end = time.monotonic() + _GRACE
+        while programs:
+            # An interrupt knocks until it is heard, which is after this: nothing may be left behind.
+            with contextlib.suppress(BaseException):
+                programs[-1].end(max(0.0, end - time.monotonic()))
+                programs.pop()
 
 
 def until_one_ends(programs: Sequence[Running]) -> None:

@@ -1,0 +1,80 @@
+"""Programs that belong together end together, and say why."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from fedscal.drivers.flower.machines import told
+from fedscal.drivers.flower.programs import (
+    ENDED,
+    ProgramEnded,
+    Running,
+    environment,
+    program,
+    together,
+    until_one_ends,
+)
+from fedscal.errors import DataRefused, TooFewClients, UsageError
+
+
+def python(code: str, heard: list[str]) -> Running:
+    return Running([sys.executable, "-c", code], say=heard.append)
+
+
+def fail_among(started: list[Running]) -> None:
+    with together() as programs:
+        programs += [python("import time; time.sleep(60)", []) for _ in range(2)]
+        started += programs
+        raise ValueError("trouble")
+
+
+def test_none_is_left_running_after_an_error():
+    started: list[Running] = []
+    with pytest.raises(ValueError, match="trouble"):
+        fail_among(started)
+    assert [running.running for running in started] == [False, False]
+
+
+def test_one_that_does_not_obey_is_killed(monkeypatch):
+    monkeypatch.setattr("fedscal.drivers.flower.programs._GRACE", 0.5)
+    heard: list[str] = []
+    stubborn = (
+        "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    )
+    with together() as programs:
+        programs.append(python(stubborn, heard))
+        kept = programs[0]
+        while not heard:
+            assert kept.running
+    assert kept.process.returncode == -9
+
+
+def test_the_end_of_one_is_told_with_what_flower_said():
+    heard: list[str] = []
+    with together() as programs:
+        programs.append(python("import time; time.sleep(60)", []))
+        programs.append(python("print('Exit Code: 305')", heard))
+        with pytest.raises(ProgramEnded, match="code 305: the server does not know this site's key"):
+            until_one_ends(programs)
+    assert heard == ["Exit Code: 305"]
+
+
+def test_the_words_of_a_run_become_its_error():
+    assert isinstance(told(f"{ENDED} 5: b did not come within 3 s."), TooFewClients)
+    assert str(told(f"{ENDED} 3: b has another class list: x")) == "b has another class list: x"
+    assert isinstance(told(f"{ENDED} 3: x"), DataRefused)
+
+
+def test_nothing_is_sent_home_fetched_or_installed(tmp_path):
+    env = environment(tmp_path / "home")
+    assert env["FLWR_TELEMETRY_ENABLED"] == "0"
+    assert env["FLWR_DISABLE_UPDATE_CHECK"] == "1"
+    assert env["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
+    assert env["FLWR_HOME"] == str(tmp_path / "home")
+
+
+def test_a_program_that_is_not_installed_is_named_with_its_extra():
+    with pytest.raises(UsageError, match=r"fedscal\[flower\]"):
+        program("flower-nonsense")
