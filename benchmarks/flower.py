@@ -5,7 +5,8 @@
 
 Seconds a round, by part. "clients" is what the slowest client of a round needed to train, "training wave" and
 "evaluation wave" are what the server waited for. The difference is processes that Flower starts for every
-message, and its polling: a SuperNode looks for messages every 3 s.
+message, and its polling: a SuperNode looks for messages every 3 s. The accuracy (%) is the last round's average: the
+same, unless ``transport=fp16`` or ``bf16`` rounds what travels.
 """
 
 from __future__ import annotations
@@ -47,19 +48,19 @@ def main() -> None:
     data: dict[str, Any] = {**DATA, "clients_per_domain": given.pop("clients_per_domain", 2)}
     model = source_model(RunSpec.make(**data)).path
     names = build_layout(RunSpec.make(**data)).clients
+    transport = given.pop("transport", "fp32")
     keys = {**KEYS, **given, "source_model": str(model)}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         here = adapt(RunSpec.make(**data, **keys, workers=1), folder / "embedded")
         with federation(folder, names, data, model) as address:
-            far = {**keys, "clients": "flower:" + "+".join(names)}
+            far = {**keys, "transport": transport, "clients": "flower:" + "+".join(names)}
             machines.run(address, far, folder / "flower", LIMITS, resume=False, say=lambda text: None)
         found = {"embedded": here, "flower": RunDirectory(folder / "flower")}
-        print("| driver | clients | training wave | evaluation wave |\n|---|---:|---:|---:|")
+        print("| driver | clients | training wave | evaluation wave | accuracy |\n|---|---:|---:|---:|---:|")
         for driver, directory in found.items():
-            print(
-                f"| {driver} | " + " | ".join(f"{s:.2f}" for s in seconds(directory.lines()).values()) + " |"
-            )
+            parts = " | ".join(f"{part:.2f}" for part in seconds(directory.lines()).values())
+            print(f"| {driver} | {parts} | {directory.summary()['accuracy']['last']['average']:.2f} |")
 
 
 if __name__ == "__main__":

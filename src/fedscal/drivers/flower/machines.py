@@ -34,6 +34,8 @@ from fedscal.spec import RunSpec, dump_toml
 
 _CONNECTION = "fedscal"
 _START = 300.0
+_KNOWN = "already in use"
+"""What Flower says of a key that is registered."""
 Say = Callable[[str], None]
 
 
@@ -115,14 +117,14 @@ def serve(keys: Path | None, host: str, port: int, state: Path, say: Say) -> Non
 
 
 def register(keys: Path, env: Mapping[str, str]) -> list[str]:
-    """Register the public keys that the server does not know yet, each under its site's name."""
-    known = _flwr(env, "supernode", "list", _CONNECTION, "--format", "json")
-    found = json.loads(known[known.index("{") :])
-    there = {node.get("name") for node in found.get("nodes", []) if node.get("status") != "unregistered"}
+    """Register every public key under its site's name; those that the database has are left as they are."""
     names = sorted(path.parent.name for path in keys.glob("*/key.pub"))
     for name in names:
-        if name not in there:
+        try:
             _flwr(env, "supernode", "register", str(keys / name / "key.pub"), _CONNECTION, "--name", name)
+        except ProgramEnded as error:
+            if _KNOWN not in str(error):
+                raise
     return names
 
 
