@@ -5,8 +5,8 @@
 
 Seconds a round, by part. "clients" is what the slowest client of a round needed to train, "training wave" and
 "evaluation wave" are what the server waited for. The difference is processes that Flower starts for every
-message, and its polling: a SuperNode looks for messages every 3 s. The accuracy (%) is the last round's average: the
-same, unless ``transport=fp16`` or ``bf16`` rounds what travels.
+message, and its polling: a SuperNode looks for them every 3 s. The accuracy (%) is the last round's average;
+it is the same, unless ``transport=fp16`` or ``bf16`` rounds what travels.
 """
 
 from __future__ import annotations

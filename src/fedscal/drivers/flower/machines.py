@@ -128,7 +128,7 @@ def register(keys: Path, env: Mapping[str, str]) -> list[str]:
     return names
 
 
-def _flwr(env: Mapping[str, str], *words: str) -> str:
+def _flwr(env: Mapping[str, str], *words: str) -> None:
     done = subprocess.run(
         [program("flwr"), *words], env=dict(env), capture_output=True, text=True, timeout=120, check=False
     )
@@ -136,7 +136,6 @@ def _flwr(env: Mapping[str, str], *words: str) -> str:
         raise ProgramEnded(
             f"flwr {' '.join(words[:2])} failed: {(done.stderr or done.stdout).strip()[-300:]}"
         )
-    return done.stdout
 
 
 def describe_site(name: str, data: Path | None, keys: Mapping[str, Any], state: Path) -> RunSpec:
