@@ -109,7 +109,7 @@ class Federation:
         """Start a run, or go on with one."""
         keys = [f"{key}={value}" for key, value in self.world.keys().items() if key != "clients"]
         what = ["--resume", out] if resume else [*keys, "--sites", ",".join(SITES), "--out", out]
-        limits = ["--wait", 100, "--round-timeout", timeout]
+        limits = ["--wait", 400, "--round-timeout", timeout]
         where = ["--server", f"127.0.0.1:{self.port}", "--ca", self.keys / "ca.crt"]
         return self.start("run", "run", *what, *words, *where, *limits)
 
