@@ -11,6 +11,9 @@ from typing import Any
 from fedscal import files
 from fedscal.compare import Cell
 from fedscal.errors import UsageError, nearest
+from fedscal.report import comparison
+from fedscal.report.leaderboard import leaderboards
+from fedscal.report.load import load_run
 from fedscal.report.table import Table
 from fedscal.report.text import count, signed, spread
 from fedscal.rows import USUAL_BASELINE, Row, caveats, rows_of
@@ -203,6 +206,17 @@ def _missing(cells: Sequence[Cell]) -> Iterator[str]:
         yield f"Left out of the pairs, without a result: {count(len(missing), 'run')}, the first {first}."
 
 
+def all_tables(cells: Sequence[Cell], overall: Table | None) -> list[Table]:
+    """Return what is to be shown of a comparison, in order."""
+    return [*_boards(cells), *source_tables(cells), *([overall] if overall else [])]
+
+
+def _boards(cells: Sequence[Cell]) -> list[Table]:
+    runs = [load_run(cell.directory.path) for cell in cells if cell.directory.finished]
+    kept, _ = comparison.usable(runs)
+    return list(leaderboards(comparison.source_tables(kept)))
+
+
 def to_markdown(cells: Sequence[Cell], command: str, overall: Table | None) -> str:
     """Return all tables as Markdown, with the command that made them."""
     seeds = ", ".join(map(str, sorted({cell.spec.seed for cell in cells})))
@@ -210,8 +224,7 @@ def to_markdown(cells: Sequence[Cell], command: str, overall: Table | None) -> s
         f"`{command}`\n",
         f"Accuracy in %, mean ± standard deviation over seeds {seeds}. "
         "A setting that varies is named where it is not the default.\n",
-        *(table.markdown() for table in source_tables(cells)),
-        *([overall.markdown()] if overall else []),
+        *(table.markdown() for table in all_tables(cells, overall)),
     ]
     return "\n".join(text)
 

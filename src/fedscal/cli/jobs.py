@@ -138,7 +138,7 @@ def compare(
     if as_json:
         output.print_json(compare_tables.summaries(cells))
     elif not quiet:
-        _show_tables([*compare_tables.source_tables(cells), *([overall] if overall else [])])
+        _show_tables(compare_tables.all_tables(cells, overall))
         print_plain(f"written: {path}, {out / 'comparison.html'}")
     _end(failed, len(cells))
 

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedscal.methods import described
-from fedscal.report import comparison, figures, model, text
+from fedscal.report import comparison, figures, leaderboard, model, text
 from fedscal.report.load import Run, dig, number, table
 from fedscal.report.table import Table
 from fedscal.report.verdict import judge, standing
@@ -115,6 +115,7 @@ def comparison_page(runs: Sequence[Run], overall: Table | None = None) -> str:
                 (run, row.label, model.outcome(run).last.get(model.AVERAGE, math.nan))
                 for run, row in zip(runs, comparison.rows(runs), strict=True)
             ],
+            leaderboards=list(leaderboard.leaderboards(tables)),
             overall=overall,
             left_out=left_out,
             tables=[(found, _method_figures(found, place)) for place, found in enumerate(tables)],
