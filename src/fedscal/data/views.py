@@ -3,7 +3,7 @@
 A weak view is a random resized crop, mirrored half of the time if asked. A strong view is another
 such crop and then two operations from the FixMatch pool. Whatever moves pixels is composed into one
 matrix an image and resampled once, before the operations that change values; so a rotated or
-shifted crop shows what truly lies beside it, and black only beyond the image itself.
+shifted crop shows what truly lies beside it, and one even colour only beyond the image itself.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class AugmentedViews:
         crop_aspect: The least and the greatest stretch of its width against its height.
         flip: Whether to mirror half of the crops left to right.
         side: The side of the views, square; the middle of the image for evaluation. None: as large as it.
+        beyond: What lies beside the image in a strong view, of values in [0, 1]: the colour of its ground.
     """
 
     mean: tuple[float, ...] | None = None
@@ -45,6 +46,7 @@ class AugmentedViews:
     crop_aspect: _Range = (0.9, 1.1)
     flip: bool = False
     side: int | None = None
+    beyond: float = 0.0
 
     def evaluate(self, images: Tensor) -> Tensor:
         """Return the images as they are, or their middle, normalised."""
@@ -65,7 +67,7 @@ class AugmentedViews:
         aspect = images.shape[3] / images.shape[2]
         for moves in displacement(drawn.flatten(), u.flatten(), aspect).view(*size, 3, 3):
             matrices = matrices @ moves
-        changed = resample(_unit(images), matrices, "zeros", self.side)
+        changed = resample(_unit(images) - self.beyond, matrices, "zeros", self.side) + self.beyond
         for operation, amount in zip(drawn, u, strict=True):
             recolour(changed, operation, amount)
         return self._normalise(changed)

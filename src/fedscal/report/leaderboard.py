@@ -13,7 +13,7 @@ from fedscal.report.text import UNKNOWN
 _NOTES = (
     "Average over the target domains in the last round, mean ± standard deviation over the seeds. Rows are "
     "ordered by the mean over the sources, which is given to those that have all of them. Highest: from how "
-    "many sources the row has the highest average. Whether a lead is more than luck, this table does not say.",
+    "many sources the row has the highest average. A lead may be luck: see the table of all sources.",
 )
 Results = Mapping[str, MethodRow]
 
@@ -47,5 +47,5 @@ def _cells(results: Results, found: Mapping[str, SourceTable]) -> list[str]:
 
 
 def _mean(results: Results, sources: int) -> float:
-    """Return the mean over the sources; less than any if one is missing, for the others may be the easy ones."""
+    """Return the mean over the sources; less than any if one is missing: the others may be the easy ones."""
     return fmean(row.mean for row in results.values()) if len(results) == sources else -math.inf
