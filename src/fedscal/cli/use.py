@@ -1,8 +1,9 @@
-"""The commands around a run on one's own images: init before it; predict and export after it."""
+"""The commands around a run on one's own images: init before it; audit, predict and export after it."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,13 +12,16 @@ import torch
 import typer
 
 from fedscal import files
-from fedscal.cli.output import print_error, print_plain
+from fedscal.cli import output
+from fedscal.cli.output import console, print_error, print_json, print_plain, table_of
 from fedscal.data.folders import scan
 from fedscal.data.suggest import recipe
+from fedscal.deploy.audit import audit as audited
+from fedscal.deploy.audit import audit_table
+from fedscal.deploy.card import AUDIT, card_text, run_of
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.onnx import export_onnx
-from fedscal.deploy.predict import predict as answers
-from fedscal.deploy.predict import write_csv
+from fedscal.deploy.predict import Answer, ask, files_at, write_csv
 from fedscal.errors import UsageError
 from fedscal.rng import stream
 
@@ -49,15 +53,51 @@ def predict(
     out: Annotated[Path | None, typer.Option("--out", help="The CSV to write; default: the screen.")] = None,
 ) -> None:
     """Ask a model about images: file, label, confidence, and what is wrong with files that are none."""
-    classifier = Classifier.open(model)
+    classifier, paths = Classifier.open(model), files_at(folder)
     if out is None:
-        problems = write_csv(answers(classifier, folder), sys.stdout)
+        problems = write_csv(ask(classifier, paths), sys.stdout)
     else:
         with files.writing(out), out.open("w", newline="") as file:
-            problems = write_csv(answers(classifier, folder), file)
+            problems = write_csv(_shown(ask(classifier, paths), len(paths)), file)
         print_plain(str(out))
     if problems:
         print_error(f"{problems} files are no whole images; the column 'problem' says why.")
+
+
+def _shown(answers: Iterable[Answer], total: int) -> Iterator[Answer]:
+    """Pass the answers on, and show how many there have been."""
+    listener = output.listener(quiet=False)
+    listener.stage("images", total)
+    try:
+        for answer in answers:
+            listener.advance()
+            yield answer
+    finally:
+        listener.close()
+
+
+def audit(
+    model: Model,
+    folder: Annotated[Path, typer.Argument(help="Labelled images: <site>/<class>/*, or <class>/*.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check a model on a few labelled images, beside the source model if it is a run's; nothing is trained.
+
+    The numbers are kept in the run directory (audit.json), and the model card shows them.
+    """
+    classifier = Classifier.open(model)
+    before = classifier.path.with_name("source.safetensors")
+    source = Classifier.open(before) if before.exists() and before != classifier.path else None
+    found = audited(classifier, source, folder)
+    facts = {"model_sha256": classifier.card["weights_sha256"], "sites": [one.facts() for one in found]}
+    if run := run_of(classifier):
+        files.write_json(run.path / AUDIT, facts)
+    if as_json:
+        print_json(facts)
+        return
+    table = audit_table(found)
+    console.print(table_of(table.header, table.rows, table.title))
+    print_plain("\n".join(table.notes))
 
 
 def export(
@@ -65,9 +105,15 @@ def export(
     format_: Annotated[Format, typer.Option("--format", help="onnx or safetensors.")] = Format.ONNX,
     out: Annotated[Path | None, typer.Option("--out", help="The file to write.")] = None,
 ) -> None:
-    """Write a model for other programs; an ONNX file is compared with the model before it is written."""
+    """Write a model for other programs, with a model card (.md) beside it.
+
+    An ONNX file is compared with the model before it is written.
+    """
     classifier = Classifier.open(model)
     path = out or Path(f"{classifier.path.stem}.{format_.value}")
+    card = path.with_suffix(".md")
+    files.write_bytes(card, card_text(classifier).encode())
+    print_plain(str(card))
     if format_ is Format.SAFETENSORS:
         files.write_bytes(path, classifier.path.read_bytes())
         files.write_json(path.with_suffix(".json"), dict(classifier.card))
