@@ -45,7 +45,7 @@ def saved(family: str, folder: Path) -> Path:
 def test_every_family_gives_one_feature_vector_an_image(tmp_path: Path, family: str) -> None:
     backbone = HuggingFaceBackbone(str(saved(family, tmp_path))).eval()
     features = backbone(torch.randn(2, 3, 32, 32))
-    assert features.shape == (2, backbone.width) == (2, 12)
+    assert features.shape == (2, 12)
     assert torch.isfinite(features).all()
 
 
