@@ -11,6 +11,7 @@ import torch
 import typer
 
 from fedscal import files
+from fedscal.cli.allow import AllowCode
 from fedscal.cli.output import print_error, print_plain
 from fedscal.data.folders import scan
 from fedscal.data.suggest import recipe
@@ -32,6 +33,15 @@ class Format(StrEnum):
     SAFETENSORS = "safetensors"
 
 
+class Device(StrEnum):
+    """Where a model can compute."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+    MPS = "mps"
+
+
 def init(
     folder: Annotated[Path, typer.Argument(help="A folder of domains with classes, or of sites without.")],
     out: Annotated[Path, typer.Option("--out", help="The recipe to write.")] = Path("fedscal.toml"),
@@ -47,9 +57,11 @@ def predict(
     model: Model,
     folder: Annotated[Path, typer.Argument(help="Images: a file, or a folder with whatever is below it.")],
     out: Annotated[Path | None, typer.Option("--out", help="The CSV to write; default: the screen.")] = None,
+    device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.AUTO,
+    allow_code: AllowCode = False,
 ) -> None:
     """Ask a model about images: file, label, confidence, and what is wrong with files that are none."""
-    classifier = Classifier.open(model)
+    classifier = Classifier.open(model, device.value)
     if out is None:
         problems = write_csv(answers(classifier, folder), sys.stdout)
     else:
@@ -64,6 +76,7 @@ def export(
     model: Model,
     format_: Annotated[Format, typer.Option("--format", help="onnx or safetensors.")] = Format.ONNX,
     out: Annotated[Path | None, typer.Option("--out", help="The file to write.")] = None,
+    allow_code: AllowCode = False,
 ) -> None:
     """Write a model for other programs; an ONNX file is compared with the model before it is written."""
     classifier = Classifier.open(model)
