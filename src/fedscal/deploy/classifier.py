@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedscal.data.benchmark import Views
 from fedscal.data.registry import benchmark
 from fedscal.data.views import AugmentedViews
-from fedscal.errors import ModelRefused, UsageError
+from fedscal.errors import ModelRefused, UsageError, first_line
 from fedscal.models.network import Network
 from fedscal.models.place import put
 from fedscal.models.registry import build_network, check_model
@@ -77,4 +77,4 @@ class Classifier:
 
 
 def _unfit(path: Path, error: Exception) -> ModelRefused:
-    return ModelRefused(f"{path} does not fit its card ({str(error).splitlines()[0]}).")
+    return ModelRefused(f"{path} does not fit its card ({first_line(error)}).")

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fedscal.errors import ModelRefused, UsageError
+from fedscal.errors import ModelRefused, UsageError, first_line
 from fedscal.models.strict import refuse_differences
 
 PREFIX = "hf:"
@@ -71,8 +71,7 @@ def _load(place: str) -> Any:
             **extra,
         )
     except (OSError, ValueError, RuntimeError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise ModelRefused(f"model=hf:{place} cannot be loaded: {first}") from error
+        raise ModelRefused(f"model=hf:{place} cannot be loaded: {first_line(error)}") from error
     strange = [name for name in found["unexpected_keys"] if not name.startswith(_NOT_OURS)]
     misshaped = [name for name, *_ in found["mismatched_keys"]]
     refuse_differences(f"model=hf:{place}", found["missing_keys"], strange, misshaped)

@@ -17,10 +17,10 @@ from typing import Any
 
 from torch import nn
 
-from fedscal.errors import ModelRefused, UsageError
+from fedscal.errors import ModelRefused, UsageError, first_line
 
 PERMISSION = "FEDSCAL_ALLOW_CODE"
-_FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_FACTORY = re.compile(r"(?!hf:|timm:)[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 def allow_code() -> None:
@@ -49,7 +49,7 @@ def build_own(name: str, shape: tuple[int, int, int]) -> nn.Module:
     try:
         made = factory(shape)
     except Exception as error:
-        raise ModelRefused(f"model={name} failed: {type(error).__name__}: {error}") from error
+        raise ModelRefused(f"model={name} failed: {type(error).__name__}: {first_line(error)}") from error
     if not isinstance(made, nn.Module):
         raise ModelRefused(f"model={name} returned {type(made).__name__}, not a torch.nn.Module.")
     return made
@@ -68,7 +68,7 @@ def _module(name: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except Exception as error:
-        raise UsageError(f"model={name}: {module} cannot be imported ({error}).") from error
+        raise UsageError(f"model={name}: {module} cannot be imported ({first_line(error)}).") from error
 
 
 def _find(name: str) -> Callable[..., Any]:

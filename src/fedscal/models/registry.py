@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedscal import files
-from fedscal.errors import ModelRefused, UsageError, nearest
+from fedscal.errors import ModelRefused, UsageError, first_line, nearest
 from fedscal.models import huggingface, own, timm_models
 from fedscal.models.convnet import ConvNet
 from fedscal.models.efficientnet import EfficientNetLite0
@@ -72,8 +72,8 @@ def feature_width(backbone: nn.Module, name: str, shape: Shape) -> int:
     try:
         found = backbone.eval()(torch.zeros(2, *shape))
     except Exception as error:
-        size, first = " x ".join(map(str, shape)), (str(error) or type(error).__name__).splitlines()[0]
-        raise ModelRefused(f"model={name} cannot take images of {size}: {first}") from error
+        size = " x ".join(map(str, shape))
+        raise ModelRefused(f"model={name} cannot take images of {size}: {first_line(error)}") from error
     if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != 2:
         what = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise ModelRefused(f"model={name} makes {what} of two images, not (2, features).")

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedscal import weights
-from fedscal.errors import ModelRefused, UsageError
+from fedscal.errors import ModelRefused, UsageError, first_line
 from fedscal.models.strict import refuse_differences
 
 PREFIX = "timm:"
@@ -55,10 +55,9 @@ def _timm(name: str) -> Any:
     except ImportError as error:
         raise UsageError(f"model={PREFIX}{name} lacks {error.name}: pip install 'fedscal[timm]'") from error
     except Exception as error:  # a torchvision that does not fit torch raises what it likes
-        first = (str(error) or type(error).__name__).splitlines()[0]
         raise UsageError(
-            f"model={PREFIX}{name}: timm cannot be imported ({first}); it needs the torchvision made for "
-            "this torch. model=hf:<folder> needs none."
+            f"model={PREFIX}{name}: timm cannot be imported ({first_line(error)}); it needs the torchvision "
+            "made for this torch. model=hf:<folder> needs none."
         ) from error
     return timm
 
@@ -68,8 +67,7 @@ def _create(name: str, pretrained: bool) -> Any:
     try:
         return timm.create_model(name, pretrained=pretrained, num_classes=0)
     except Exception as error:  # unknown names, and all that can go wrong with a download
-        first = (str(error) or type(error).__name__).splitlines()[0]
-        raise ModelRefused(f"model={PREFIX}{name} cannot be made by timm: {first}") from error
+        raise ModelRefused(f"model={PREFIX}{name} cannot be made by timm: {first_line(error)}") from error
 
 
 def _fill(layers: Any, path: Path, name: str) -> None:
