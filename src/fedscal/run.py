@@ -95,11 +95,11 @@ class Silent:
 def adapt(spec: RunSpec, out: Path | str, listener: Listener | None = None) -> RunDirectory:
     """Run a spec in a new directory; return the directory of the finished run."""
     directory, listener = RunDirectory(Path(out)), listener or Silent()
+    check_network(spec)
     with files.only_process(directory.path):
         if directory.started:
             raise UsageError(f"{out} already holds a run. Go on with --resume {out}, or give another --out.")
-        check_network(spec)  # first: a run that cannot start must not look like one
-        _prepare_data(spec, listener)
+        _prepare_data(spec, listener)  # first: a run that cannot start must not look like one
         check_feasible(spec, build_layout(spec))
         directory.begin(spec)
         with directory.log():
