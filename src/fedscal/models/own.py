@@ -20,7 +20,7 @@ from torch import nn
 from fedscal.errors import ModelRefused, UsageError, first_line
 
 PERMISSION = "FEDSCAL_ALLOW_CODE"
-_FACTORY = re.compile(r"(?!hf:|timm:)[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_FACTORY = re.compile(r"(?!hf:|timm:)\w+(\.\w+)*:[A-Za-z_]\w*")
 
 
 def allow_code() -> None:
