@@ -102,3 +102,21 @@ def test_a_device_that_is_not_there_is_refused_by_every_command(
     words = ["predict", own_run / "run", own_run, "--device", "cuda", ALLOWED]
     ended = fedscal(*words, cwd=own_run, before=gone)
     assert (ended.code, "device=cuda" in ended.error) == (2, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_full_device_ends_the_run_with_a_way_out(fedscal: Zygote, tmp_path: Path, workers: int) -> None:
+    full = """
+import torch, fedscal.models.network as module
+real = module.Network.forward
+def forward(network, images):
+    if network.training: raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+    return real(network, images)
+module.Network.forward = forward"""
+    words = [*TINY, f"workers={workers}", "participation=1", "rounds=1", "pretrain_epochs=30", "--quiet"]
+    assert fedscal("pretrain", *words).code == 0
+    ended = fedscal("run", *words, "--out", tmp_path / "run", before=full, env={"TEST_BEFORE": full})
+    assert (ended.code, "set micro_batch" in ended.error) == (7, True)
+    ended = fedscal("run", "--resume", tmp_path / "run", "workers=1", "--quiet", "--no-report")
+    assert ended.code == 0, ended.err
