@@ -159,3 +159,21 @@ def test_other_weights_in_the_same_folder_are_another_model(tmp_path: Path) -> N
     save_file({k: v + 1 for k, v in load_file(file).items()}, file, metadata={"format": "pt"})
     assert fingerprint(name) != before
     assert fingerprint("convnet") == fingerprint("hf:no/such-folder") == ""
+
+
+def test_a_repository_that_the_hubs_cache_holds_needs_no_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    constants = pytest.importorskip("huggingface_hub.constants")
+    place = tmp_path / "models--someone--vit"
+    saved("vit", place / "snapshots" / "0123").joinpath("preprocessor_config.json").write_text(
+        '{"image_mean": [0.1, 0.2, 0.3], "image_std": [0.5, 0.5, 0.5]}'
+    )
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text("0123")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert normalisation("someone/vit") == ((0.1, 0.2, 0.3), (0.5, 0.5, 0.5))
+    assert build_network("hf:someone/vit", (3, 32, 32), 3).bottleneck.in_features == 12
+    with pytest.raises(ModelRefused, match="hf:someone/else cannot be loaded"):
+        build_network("hf:someone/else", (3, 32, 32), 3)

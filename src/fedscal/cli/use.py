@@ -23,6 +23,12 @@ from fedscal.errors import UsageError
 from fedscal.rng import stream
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run directory, or a model's .safetensors.")]
+Network = Annotated[
+    str,
+    typer.Option(
+        "--model", help="The name of its network here, if not the card's: hf:<folder> may have moved."
+    ),
+]
 _CHECKED = 256
 
 
@@ -58,10 +64,11 @@ def predict(
     folder: Annotated[Path, typer.Argument(help="Images: a file, or a folder with whatever is below it.")],
     out: Annotated[Path | None, typer.Option("--out", help="The CSV to write; default: the screen.")] = None,
     device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.AUTO,
+    network: Network = "",
     allow_code: AllowCode = False,
 ) -> None:
     """Ask a model about images: file, label, confidence, and what is wrong with files that are none."""
-    classifier = Classifier.open(model, device.value)
+    classifier = Classifier.open(model, device.value, network)
     if out is None:
         problems = write_csv(answers(classifier, folder), sys.stdout)
     else:
@@ -76,10 +83,11 @@ def export(
     model: Model,
     format_: Annotated[Format, typer.Option("--format", help="onnx or safetensors.")] = Format.ONNX,
     out: Annotated[Path | None, typer.Option("--out", help="The file to write.")] = None,
+    network: Network = "",
     allow_code: AllowCode = False,
 ) -> None:
     """Write a model for other programs; an ONNX file is compared with the model before it is written."""
-    classifier = Classifier.open(model)
+    classifier = Classifier.open(model, model=network)
     path = out or Path(f"{classifier.path.stem}.{format_.value}")
     if format_ is Format.SAFETENSORS:
         files.write_bytes(path, classifier.path.read_bytes())

@@ -53,12 +53,18 @@ class Classifier:
     path: Path
 
     @classmethod
-    def open(cls, place: Path, device: str = "cpu") -> Classifier:
-        """Open a model file, or the model of a run directory: its last round's unless named."""
+    def open(cls, place: Path, device: str = "cpu", model: str = "") -> Classifier:
+        """Open a model file, or the model of a run directory: its last round's unless named.
+
+        Args:
+            place: the file or directory.
+            device: where to compute.
+            model: the name of its network here, if not its card's: a backbone's folder may have moved.
+        """
         path = find_model(place)
         weights, card = load_model(path.parent, path.stem)
         try:
-            shape, classes, name = tuple(card["shape"]), tuple(card["classes"]), card["model"]
+            shape, classes, name = tuple(card["shape"]), tuple(card["classes"]), model or card["model"]
             check_model(name)
         except (KeyError, TypeError, UsageError) as error:
             raise _unfit(path, error) from error

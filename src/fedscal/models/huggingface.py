@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from fedscal.errors import ModelRefused, UsageError, first_line
 from fedscal.models.strict import refuse_differences
 
 PREFIX = "hf:"
+_PREPROCESSING = "preprocessor_config.json"
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _NOT_OURS = ("classifier.", "cls_classifier.", "distillation_classifier.", "pooler.")
 """Weights on top of the features: another task's classifier, and the pooling layer that it used."""
@@ -39,12 +41,23 @@ class HuggingFaceBackbone(nn.Module):
 
 def normalisation(place: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and deviation that a model was trained with; ImageNet's if it does not say."""
-    path = Path(place) / "preprocessor_config.json"
+    path = Path(place) / _PREPROCESSING if Path(place).is_dir() else _fetched(place)
     try:
         said = json.loads(path.read_bytes())
         return tuple(said["image_mean"]), tuple(said["image_std"])
     except (OSError, ValueError, KeyError, TypeError):
         return _IMAGENET
+
+
+@cache
+def _fetched(repository: str) -> Path:
+    """Return where a repository's word on images is kept; asked for once, not at every use."""
+    try:
+        from transformers.utils.hub import cached_file
+
+        return Path(cached_file(repository, _PREPROCESSING) or _PREPROCESSING)
+    except (ImportError, OSError):  # loading the model says what is wrong
+        return Path(repository) / _PREPROCESSING
 
 
 def _load(place: str) -> Any:
