@@ -15,6 +15,7 @@ from fedscal.data.registry import BENCHMARKS
 from fedscal.errors import FedscalError
 from fedscal.federation import Driver, Schedule, federate
 from fedscal.methods import ADAPTATIONS, METHODS, Method
+from fedscal.models.own import allow_code
 from fedscal.objective.term import Need, Objective, Term
 from fedscal.record import RunDirectory
 from fedscal.report import write_comparison, write_report
@@ -44,6 +45,7 @@ __all__ = [
     "Views",
     "__version__",
     "adapt",
+    "allow_code",
     "federate",
     "local_update",
     "resume",

@@ -22,9 +22,10 @@ from fedscal.drivers.site import Site
 from fedscal.errors import DataRefused, TooFewClients, UsageError
 from fedscal.federation import Schedule
 from fedscal.methods import build_objective, build_rule, method
-from fedscal.models.huggingface import PREFIX, normalisation
 from fedscal.models.network import Network
-from fedscal.models.registry import build_network
+from fedscal.models.own import check_permission
+from fedscal.models.place import find_device, put
+from fedscal.models.registry import build_network, normalisation
 from fedscal.models.store import read_card
 from fedscal.objective.term import Need
 from fedscal.rng import stream
@@ -56,10 +57,10 @@ def data_for(spec: RunSpec) -> Benchmark:
     data = benchmark(spec.benchmark, spec.on_bad == "skip", spec.image_size)
     if spec.source_model:
         return _as_known(data, read_card(spec.source_model))
-    if not (spec.model.startswith(PREFIX) and isinstance(data.views, AugmentedViews)):
+    known = normalisation(spec.model)
+    if known is None or not isinstance(data.views, AugmentedViews):
         return data
-    mean, std = normalisation(spec.model.removeprefix(PREFIX))
-    return replace(data, views=replace(data.views, mean=mean, std=std))
+    return replace(data, views=replace(data.views, mean=known[0], std=known[1]))
 
 
 def _as_known(data: Benchmark, card: Mapping[str, Any]) -> Benchmark:
@@ -138,14 +139,33 @@ def build_site(spec: RunSpec) -> Site:
 
 
 def network_for(spec: RunSpec, data: Benchmark, seed: int = 0) -> Network:
-    """Build the run's network with the weights that the seed gives."""
-    return build_network(spec.model, data.shape, len(data.classes), seed)
+    """Build the run's network with the weights that the seed gives, where it shall compute."""
+    network = build_network(spec.model, data.shape, len(data.classes), seed)
+    if spec.micro_batch and network.norms:
+        raise UsageError(
+            f"micro_batch={spec.micro_batch}: the statistics of BatchNorm in {spec.model} are those of a "
+            "whole batch; leave it 0, or lower batch_size."
+        )
+    return put(network, spec.device, spec.precision)
+
+
+def check_network(spec: RunSpec) -> None:
+    """Refuse a network that cannot be built here, before anything is decoded, trained or written."""
+    check_permission(spec.model)
+    find_device(spec.device)
+    network_for(spec, data_for(spec))
 
 
 def build_training(spec: RunSpec) -> Training:
     """Return the clients' optimiser settings."""
     joint = {"auto": None, "joint": True, "separate": False}[spec.view_passes]
-    return Training(spec.local_epochs, spec.batch_size, joint=joint, label_view=spec.label_view)
+    return Training(
+        spec.local_epochs,
+        spec.batch_size,
+        joint=joint,
+        label_view=spec.label_view,
+        micro_batch=spec.micro_batch,
+    )
 
 
 def build_schedule(spec: RunSpec, layout: Layout) -> Schedule:

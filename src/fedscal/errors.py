@@ -48,6 +48,11 @@ class OutOfSpace(FedscalError):
     exit_code = 7
 
 
+def first_line(error: Exception) -> str:
+    """Return what an error of another package says, as far as it fits into a sentence."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the closest known word, or list the known words.
 

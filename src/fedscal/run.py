@@ -16,6 +16,7 @@ from fedscal.build import (
     build_schedule,
     build_site,
     check_feasible,
+    check_network,
     data_for,
     network_for,
 )
@@ -34,6 +35,7 @@ from fedscal.metrics import (
     void_rounds,
     with_verdicts,
 )
+from fedscal.models.place import find_device
 from fedscal.models.store import model_files
 from fedscal.record import RunDirectory
 from fedscal.rng import compute_threads
@@ -93,6 +95,7 @@ class Silent:
 def adapt(spec: RunSpec, out: Path | str, listener: Listener | None = None) -> RunDirectory:
     """Run a spec in a new directory; return the directory of the finished run."""
     directory, listener = RunDirectory(Path(out)), listener or Silent()
+    check_network(spec)
     with files.only_process(directory.path):
         if directory.started:
             raise UsageError(f"{out} already holds a run. Go on with --resume {out}, or give another --out.")
@@ -118,6 +121,7 @@ def resume(out: Path | str, listener: Listener | None = None, **changes: Any) ->
             raise UsageError(
                 f"{refused[0]} cannot change in a resumed run, only {', '.join(sorted(EXECUTION_KEYS))}."
             )
+        check_network(spec)
         _prepare_data(spec, listener)
         for text in directory.moved(spec):
             listener.warn(text)
@@ -153,7 +157,9 @@ def _latest(directory: RunDirectory, listener: Listener) -> Checkpoint | None:
 
 def _driver(spec: RunSpec, layout: Layout, directory: RunDirectory, listener: Listener) -> InProcess:
     asked = len(build_schedule(spec, layout).sample(layout.clients, spec.seed, 1))
-    count = worker_count(spec.workers, spec.threads, asked)
+    # On a device of its own a second process would fight for its memory: one, unless more are asked for.
+    alone = find_device(spec.device).type != "cpu"
+    count = worker_count(spec.workers or int(alone), spec.threads, asked)
     keys = {**spec.flat(), **spec.hyper}
     executors: list[Executor] = (
         [WorkerProcess(keys) for _ in range(count)] if count > 1 else [build_site(spec)]

@@ -17,15 +17,18 @@ from fedscal.data.registry import benchmark
 from fedscal.errors import UsageError, nearest
 from fedscal.files import sha256
 from fedscal.methods import ADAPTATIONS, hyperparameters, method, parts_of
+from fedscal.models.own import PERMISSION
 from fedscal.models.registry import check_model
 from fedscal.models.store import read_card
 from fedscal.options import Option, Value, option, options_of
 
 _ENV_PREFIX = "FEDSCAL_"
-_ENV_OTHER = {"FEDSCAL_CACHE", "FEDSCAL_NPM_REGISTRY"}
+_ENV_OTHER = {"FEDSCAL_CACHE", "FEDSCAL_NPM_REGISTRY", PERMISSION}
 _MAX_RECIPE_BYTES = 1_000_000
 EXECUTION_KEYS = frozenset({"workers"})
 """Keys that cannot move a bit of the result."""
+_LATER_KEYS = frozenset({"precision", "micro_batch"})
+"""Keys that came after the first recorded runs: at their default they leave the digest as it was."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,9 @@ class RunSpec:
     source: str = option("", "domain that the source model is trained on; the others are the clients'")
     method: str = option("fedscal", "federated method, see `fedscal methods`")
     adaptation: str = option("", "local adaptation in the LoA slot; the method's own if not given")
-    model: str = option("convnet", "network")
+    model: str = option(
+        "convnet", "network: convnet, efficientnet-lite0, hf:<folder>, timm:<name>, package.module:factory"
+    )
     rounds: int = option(12, "communication rounds T", low=1, high=100_000)
     local_epochs: int = option(5, "local epochs E", low=1, high=10_000)
     participation: float = option(0.3, "share of the clients that take part in a round", above=0, high=1)
@@ -68,7 +73,15 @@ class RunSpec:
     threads: int = option(
         1, "threads of each process; results are equal bit for bit only for the same number", low=1, high=1024
     )
-    device: Literal["auto", "cpu"] = option("auto", "where to compute")
+    device: Literal["auto", "cpu", "cuda", "mps"] = option(
+        "auto", "where networks compute; auto: the first of cuda, mps and cpu that is there"
+    )
+    precision: Literal["auto", "fp32", "bf16"] = option(
+        "auto", "numbers that a backbone computes with; auto: bf16 on CUDA devices made for it, else fp32"
+    )
+    micro_batch: int = option(
+        0, "images whose activations are held at once, for the same step in less memory; 0: all", low=0
+    )
     hyper: Mapping[str, Value] = field(default_factory=dict)
     """Hyper-parameters of the method's terms and rule that differ from their defaults."""
 
@@ -120,7 +133,9 @@ class RunSpec:
 
     def digest(self) -> str:
         """Return a hash of everything that decides the result."""
-        deciding = {k: v for k, v in self.flat().items() if k not in EXECUTION_KEYS}
+        declared = options_of(RunSpec)
+        silent = {k for k in _LATER_KEYS if getattr(self, k) == declared[k].default} | EXECUTION_KEYS
+        deciding = {k: v for k, v in self.flat().items() if k not in silent}
         return sha256(json.dumps(deciding, sort_keys=True).encode())
 
     def replace(self, **changes: Any) -> RunSpec:

@@ -25,6 +25,7 @@ from fedscal.drivers.wire import (
     split_memory,
     write_message,
 )
+from fedscal.errors import OutOfSpace
 from fedscal.rng import compute_threads
 from fedscal.spec import RunSpec
 from fedscal.types import Package
@@ -73,6 +74,8 @@ def main() -> None:
             request = inbox.get()
             try:
                 result = answer(site, request)
+            except OutOfSpace as error:
+                result = Message({"full": str(error)})
             except Exception as error:  # one client's trouble must not take the others down
                 result = Message({"error": f"{type(error).__name__}: {error}"})
             write_message(out, result)

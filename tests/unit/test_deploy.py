@@ -54,6 +54,14 @@ def test_a_damaged_model_is_refused(model: Path) -> None:
         Classifier.open(model)
 
 
+def test_a_backbone_that_has_moved_can_be_named(model: Path) -> None:
+    card = model / "model" / "last.json"
+    card.write_text(card.read_text().replace('"tiny"', '"hf:/gone/vit"'))
+    with pytest.raises(ModelRefused, match="hf:/gone/vit cannot be loaded"):
+        Classifier.open(model)
+    assert Classifier.open(model, model="tiny").shape == (1, SIDE, SIDE)
+
+
 def test_answers_are_those_of_the_network_and_broken_files_are_named(model: Path, tmp_path: Path) -> None:
     images, _ = blobs(3)
     folder = tmp_path / "new"

@@ -173,3 +173,12 @@ def test_the_adaptation_not_given_is_the_methods_own(monkeypatch: pytest.MonkeyP
     assert RunSpec.make(method="fedscal").adaptation == "shot"
     assert RunSpec.make(method="own").adaptation == "other"
     assert RunSpec.make(method="own", adaptation="shot").adaptation == "shot"
+
+
+def test_keys_that_came_later_leave_older_digests_as_they_were() -> None:
+    # Printed by the version before `precision` and `micro_batch`: directories of that time must resume.
+    assert RunSpec.make().digest().startswith("b2b357b213b77046")
+    other = RunSpec.make(source="font", method="fedprox", mu=0.1)
+    assert other.digest().startswith("507bed8280952d77")
+    changed = [RunSpec.make(micro_batch=8), RunSpec.make(precision="bf16"), RunSpec.make(device="cuda")]
+    assert len({RunSpec.make().digest(), *(spec.digest() for spec in changed)}) == 4

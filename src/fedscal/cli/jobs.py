@@ -14,10 +14,12 @@ import typer
 
 from fedscal import compare_tables, files, grid
 from fedscal.cli import output
+from fedscal.cli.allow import AllowCode
 from fedscal.cli.output import console, print_error, print_plain
 from fedscal.compare import Cell, Failed, cells_of, execute
 from fedscal.drivers.in_process import worker_count
 from fedscal.errors import UsageError, nearest
+from fedscal.models.own import check_permission
 from fedscal.record import RunDirectory
 from fedscal.report import write_comparison, write_report
 from fedscal.report.table import Table
@@ -67,6 +69,7 @@ def run(
     report: Annotated[bool, typer.Option(help="Write report.html at the end.")] = True,
     quiet: Quiet = False,
     as_json: Json = False,
+    allow_code: AllowCode = False,
 ) -> None:
     """Adapt a source model to unlabelled clients; without arguments, the embedded default."""
     if resume_dir and out:
@@ -119,6 +122,7 @@ def compare(
     ] = "",
     quiet: Quiet = False,
     as_json: Json = False,
+    allow_code: AllowCode = False,
 ) -> None:
     """Run a grid: methods=a,b seeds=0,1 tau_init=0.7,0.8, any key; from all sources if none is given.
 
@@ -126,6 +130,8 @@ def compare(
     Finished runs are not repeated and stopped ones resumed: repeat the command to go on.
     """
     specs = grid.union(*layers(words))
+    for name in {spec.model for spec in specs}:
+        check_permission(name)
     out = out or Path("runs") / f"compare-{specs[0].benchmark}"
     cells = cells_of(specs, out)
     measured = compare_tables.find_baseline(cells, baseline)
@@ -169,7 +175,13 @@ def _end(failed: list[tuple[Cell, Failed]], runs: int) -> None:
         raise typer.Exit(first.code)
 
 
-def pretrain(words: Words = None, out: Out = None, quiet: Quiet = False, as_json: Json = False) -> None:
+def pretrain(
+    words: Words = None,
+    out: Out = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    allow_code: AllowCode = False,
+) -> None:
     """Train the source model of a spec, or find it in the cache; say where it is, or copy it to --out."""
     spec = RunSpec.make(**gather(words))
     if spec.source_model:

@@ -13,6 +13,7 @@ import typer
 
 from fedscal import files
 from fedscal.cli import output
+from fedscal.cli.allow import AllowCode
 from fedscal.cli.output import console, print_error, print_json, print_plain, table_of
 from fedscal.data.folders import scan
 from fedscal.data.suggest import recipe
@@ -26,6 +27,12 @@ from fedscal.errors import UsageError
 from fedscal.rng import stream
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run directory, or a model's .safetensors.")]
+Network = Annotated[
+    str,
+    typer.Option(
+        "--model", help="The name of its network here, if not the card's: hf:<folder> may have moved."
+    ),
+]
 _CHECKED = 256
 
 
@@ -34,6 +41,15 @@ class Format(StrEnum):
 
     ONNX = "onnx"
     SAFETENSORS = "safetensors"
+
+
+class Device(StrEnum):
+    """Where a model can compute."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+    MPS = "mps"
 
 
 def init(
@@ -51,9 +67,12 @@ def predict(
     model: Model,
     folder: Annotated[Path, typer.Argument(help="Images: a file, or a folder with whatever is below it.")],
     out: Annotated[Path | None, typer.Option("--out", help="The CSV to write; default: the screen.")] = None,
+    device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.AUTO,
+    network: Network = "",
+    allow_code: AllowCode = False,
 ) -> None:
     """Ask a model about images: file, label, confidence, and what is wrong with files that are none."""
-    classifier, paths = Classifier.open(model), files_at(folder)
+    classifier, paths = Classifier.open(model, device.value, network), files_at(folder)
     if out is None:
         problems = write_csv(ask(classifier, paths), sys.stdout)
     else:
@@ -80,14 +99,18 @@ def audit(
     model: Model,
     folder: Annotated[Path, typer.Argument(help="Labelled images: <site>/<class>/*, or <class>/*.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.AUTO,
+    network: Network = "",
+    allow_code: AllowCode = False,
 ) -> None:
     """Check a model on a few labelled images, beside the source model if it is a run's; nothing is trained.
 
     The numbers are kept in the run directory (audit.json), and the model card shows them.
     """
-    classifier = Classifier.open(model)
+    classifier = Classifier.open(model, device.value, network)
     before = classifier.path.with_name("source.safetensors")
-    source = Classifier.open(before) if before.exists() and before != classifier.path else None
+    known = before.exists() and before != classifier.path
+    source = Classifier.open(before, device.value, network) if known else None
     found = audited(classifier, source, folder)
     facts = {"model_sha256": classifier.card["weights_sha256"], "sites": [one.facts() for one in found]}
     if run := run_of(classifier):
@@ -104,12 +127,14 @@ def export(
     model: Model,
     format_: Annotated[Format, typer.Option("--format", help="onnx or safetensors.")] = Format.ONNX,
     out: Annotated[Path | None, typer.Option("--out", help="The file to write.")] = None,
+    network: Network = "",
+    allow_code: AllowCode = False,
 ) -> None:
     """Write a model for other programs, with a model card (.md) beside it.
 
     An ONNX file is compared with the model before it is written.
     """
-    classifier = Classifier.open(model)
+    classifier = Classifier.open(model, model=network)
     path = out or Path(f"{classifier.path.stem}.{format_.value}")
     card = path.with_suffix(".md")
     files.write_bytes(card, card_text(classifier).encode())

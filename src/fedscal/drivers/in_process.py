@@ -110,6 +110,8 @@ class WorkerProcess:
             code = process.wait()
             self._process = None
             raise WorkerFailed(f"its worker process ended with code {code}; out of memory?")
+        if "full" in result.header:
+            raise OutOfSpace(result.header["full"])
         if "error" in result.header:
             raise WorkerFailed(result.header["error"])
         return result
