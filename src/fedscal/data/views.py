@@ -9,7 +9,9 @@ shifted crop shows what truly lies beside it, and black only beyond the image it
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,6 +83,11 @@ class AugmentedViews:
         if self.std is not None:
             return centred / _channels(self.std, images)
         return centred / (centred.square().mean(every, keepdim=True).sqrt() + _LEAST_DEVIATION)
+
+
+def views_of(card: Mapping[str, Any]) -> AugmentedViews | None:
+    """Return the views that a model's card describes; None if it leaves them to its benchmark."""
+    return AugmentedViews(**card["views"]) if "views" in card else None
 
 
 def crop_matrices(draws: Tensor, area: _Range, aspect: _Range, flip: bool) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedscal.data.benchmark import Views
 from fedscal.data.registry import benchmark
-from fedscal.data.views import AugmentedViews
+from fedscal.data.views import views_of
 from fedscal.errors import ModelRefused, UsageError
 from fedscal.models.network import Network
 from fedscal.models.registry import build_network
@@ -60,8 +60,7 @@ class Classifier:
             shape, classes = tuple(card["shape"]), tuple(card["classes"])
             network = build_network(card["model"], shape, len(classes))
             network.load_state_dict(weights)
-            views = AugmentedViews(**card["views"]) if "views" in card else benchmark(card["benchmark"]).views
-            module = PixelsToLogits(network, views)
+            module = PixelsToLogits(network, views_of(card) or benchmark(card["benchmark"]).views)
         except (KeyError, TypeError, RuntimeError, UsageError) as error:
             raise ModelRefused(f"{path} does not fit its card ({str(error).splitlines()[0]}).") from error
         return cls(module.eval().requires_grad_(False), classes, shape, card, path)
