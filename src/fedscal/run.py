@@ -20,7 +20,7 @@ from fedscal.build import (
     network_for,
 )
 from fedscal.checkpoint import Checkpoint
-from fedscal.data.cache import prepare
+from fedscal.data.cache import identity, prepare
 from fedscal.drivers.in_process import Executor, InProcess, WorkerProcess, worker_count
 from fedscal.errors import UsageError
 from fedscal.federation import Round, Schedule, federate
@@ -96,7 +96,7 @@ def adapt(spec: RunSpec, out: Path | str, listener: Listener | None = None) -> R
     with files.only_process(directory.path):
         if directory.started:
             raise UsageError(f"{out} already holds a run. Go on with --resume {out}, or give another --out.")
-        _prepare_data(spec, listener)  # first: a run that cannot start must not look like one
+        prepare_data(spec, listener)  # first: a run that cannot start must not look like one
         check_feasible(spec, build_layout(spec))
         directory.begin(spec)
         with directory.log():
@@ -118,7 +118,7 @@ def resume(out: Path | str, listener: Listener | None = None, **changes: Any) ->
             raise UsageError(
                 f"{refused[0]} cannot change in a resumed run, only {', '.join(sorted(EXECUTION_KEYS))}."
             )
-        _prepare_data(spec, listener)
+        prepare_data(spec, listener)
         for text in directory.moved(spec):
             listener.warn(text)
         with directory.log():
@@ -126,10 +126,11 @@ def resume(out: Path | str, listener: Listener | None = None, **changes: Any) ->
     return directory
 
 
-def _prepare_data(spec: RunSpec, listener: Listener) -> None:
+def prepare_data(spec: RunSpec, listener: Listener) -> None:
+    """Build or decode the images of a spec, unless the cache has them."""
     data = data_for(spec)
     listener.stage(f"data: {data.name}", 0)
-    prepare(data)
+    prepare(data, listener)
 
 
 def _execute(spec: RunSpec, directory: RunDirectory, listener: Listener) -> None:
@@ -154,9 +155,9 @@ def _latest(directory: RunDirectory, listener: Listener) -> Checkpoint | None:
 def _driver(spec: RunSpec, layout: Layout, directory: RunDirectory, listener: Listener) -> InProcess:
     asked = len(build_schedule(spec, layout).sample(layout.clients, spec.seed, 1))
     count = worker_count(spec.workers, spec.threads, asked)
-    keys = {**spec.flat(), **spec.hyper}
+    begin = {"spec": {**spec.flat(), **spec.hyper}, "data": identity(data_for(spec))}
     executors: list[Executor] = (
-        [WorkerProcess(keys) for _ in range(count)] if count > 1 else [build_site(spec)]
+        [WorkerProcess(begin) for _ in range(count)] if count > 1 else [build_site(spec)]
     )
     return InProcess(layout.clients, executors, directory.checkpoints.memories, listener.answered)
 
@@ -216,7 +217,8 @@ class _Run:
         self.directory.save_model(model_files("source", self.source.weights, model_card(self.spec)))
         judged = self.driver.evaluate(self._deployed(rule, state))
         line = source_line(judged, self.domains, time.perf_counter() - started)
-        line["warnings"] += left_out(self.layout.empty)
+        folder = data_for(self.spec).folder
+        line["warnings"] += [*left_out(self.layout.empty), *(folder.warnings() if folder else [])]
         for text in line["warnings"]:
             self.listener.warn(text)
         self._save(with_verdicts(line, [], self.spec.select), state)

@@ -26,7 +26,7 @@ from fedscal.drivers.wire import (
     split_memory,
     write_message,
 )
-from fedscal.errors import ModelRefused, OutOfSpace
+from fedscal.errors import DataRefused, ModelRefused, OutOfSpace
 from fedscal.types import ClientId, Failure, Memory, Metrics, Package, Reply, Weights
 
 _log = logging.getLogger(__name__)
@@ -69,8 +69,8 @@ class WorkerFailed(OutOfSpace):
 class WorkerProcess:
     """A process that does clients' work; started at once, and again after it died."""
 
-    def __init__(self, spec: Mapping[str, Any]) -> None:
-        self._spec = spec
+    def __init__(self, begin: Mapping[str, Any]) -> None:
+        self._begin = begin
         self._process: subprocess.Popen[bytes] | None = self._start()
 
     def train(self, client: ClientId, package: Package, memory: Memory) -> tuple[Reply, Memory]:
@@ -110,6 +110,8 @@ class WorkerProcess:
             code = process.wait()
             self._process = None
             raise WorkerFailed(f"its worker process ended with code {code}; out of memory?")
+        if result.header.get("code") == DataRefused.exit_code:
+            raise DataRefused(result.header["error"])
         if "error" in result.header:
             raise WorkerFailed(result.header["error"])
         return result
@@ -119,7 +121,7 @@ class WorkerProcess:
             [sys.executable, "-m", "fedscal.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert process.stdin
-        write_message(process.stdin, Message({"spec": dict(self._spec)}))  # type: ignore[arg-type]
+        write_message(process.stdin, Message(dict(self._begin)))  # type: ignore[arg-type]
         return process
 
 
