@@ -21,7 +21,7 @@ SIDE = 256
 MOST_PIXELS = 64_000_000
 """A larger image is taken for a decompression bomb: it would take more than 256 MB to decode."""
 LONGEST_SIDE = 65_535
-"""JPEG's own limit. A PNG of one column and millions of rows would be as many rows of a square's width."""
+"""JPEG's own limit. To shrink a PNG of one column and millions of rows takes far more memory than that."""
 _LARGE = 16_000_000
 _STRIP = 4_000_000
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
@@ -87,23 +87,28 @@ def _check_file(path: Path) -> None:
 def _square(image: Image.Image, side: int) -> Pixels:
     """Shrink strip by strip: a large image is never held a second time in another mode.
 
-    Pillow also resizes rows before columns, so the pixels are those of one ``resize``.
+    Pillow also shrinks the longer side first, so the pixels are those of one ``resize``.
     """
     shown = _deep_shown(image) if image.mode in _DEEP else _on_white
-    narrow = Image.new("RGB", (side, image.height))
-    for top, strip in _strips(image):
-        narrow.paste(shown(strip).resize((side, strip.height), Image.Resampling.BILINEAR), (0, top))
-    square = narrow.resize((side, side), Image.Resampling.BILINEAR)
+    wide = image.width >= image.height
+    shrunk = Image.new("RGB", (side, image.height) if wide else (image.width, side))
+    for box in _strips(image):
+        strip = shown(image.crop(box))
+        size = (side, strip.height) if wide else (strip.width, side)
+        shrunk.paste(strip.resize(size, Image.Resampling.BILINEAR), box[:2])
+    square = shrunk.resize((side, side), Image.Resampling.BILINEAR)
     turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     upright = square if turn is None else square.transpose(turn)
     return np.ascontiguousarray(np.asarray(upright, dtype=np.uint8).transpose(2, 0, 1))
 
 
-def _strips(image: Image.Image) -> Iterator[tuple[int, Image.Image]]:
-    """Cut an image into strips of whole rows; yield each with its first row."""
-    rows = max(1, _STRIP // image.width)
-    for top in range(0, image.height, rows):
-        yield top, image.crop((0, top, image.width, min(top + rows, image.height)))
+def _strips(image: Image.Image) -> Iterator[tuple[int, int, int, int]]:
+    """Cut an image along its longer side; yield the strips as boxes (left, top, right, bottom)."""
+    width, height = image.size
+    step = max(1, _STRIP // max(width, height))
+    for start in range(0, min(width, height), step):
+        end = min(start + step, width, height)
+        yield (0, start, width, end) if width >= height else (start, 0, end, height)
 
 
 def _on_white(image: Image.Image) -> Image.Image:
@@ -119,7 +124,8 @@ def _deep_shown(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
 
     Pillow's own conversion clips: a 16-bit scan would be white, floats from 0 to 1 black.
     """
-    ends = [(values.min(), values.max()) for _, strip in _strips(image) for values in [_numbers(strip)]]
+    parts = (_numbers(image.crop(box)) for box in _strips(image))
+    ends = [(values.min(), values.max()) for values in parts]
     low, high = min(least for least, _ in ends), max(most for _, most in ends)
     if not np.isfinite(ends).all():
         raise Unreadable("holds values that are not numbers")

@@ -18,6 +18,8 @@ from fedscal.models.network import Network, predict
 from fedscal.rng import stream
 from fedscal.types import Images, Weights
 
+_FEWEST_IMAGES = 3
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -59,6 +61,10 @@ def pretrain(
     groups: Tensor | None = None,
 ) -> Trained:
     """Train on 90 % of the source images and test on the other 10 %, never parting a group."""
+    if len(images) < _FEWEST_IMAGES:
+        raise DataRefused(
+            f"{len(images)} source images are too few: two to train on and one to test with are the least."
+        )
     test, train = held_out_rows(len(images), recipe.held_out, seed, groups)
     seen = take(images, train)
     _fit(network, seen, labels[train], views, recipe, seed, on_epoch)
