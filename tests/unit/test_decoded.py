@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -114,12 +116,39 @@ def test_a_cache_that_was_cut_is_refused(tmp_path: Path) -> None:
         decoded(files)
 
 
-def test_mapped_images_hold_no_pixels_in_memory(tmp_path: Path) -> None:
+def test_mapped_images_are_the_rows_of_the_file(tmp_path: Path) -> None:
     values = np.arange(4 * 3 * 2 * 2, dtype=np.uint8).reshape(4, 3, 2, 2)
     (tmp_path / "x.bin").write_bytes(values.tobytes())
     images = MappedImages.open(tmp_path / "x.bin", (4, 3, 2, 2))
     assert torch.equal(torch.cat(list(images.split(3))), torch.from_numpy(values))
     assert SIDE == 256
+
+
+_GO_THROUGH = """
+import sys
+from pathlib import Path
+from fedscal.data.pixels import MappedImages
+def memory():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+images, before = MappedImages.open(Path(sys.argv[1]), (4096, 3, 256, 256)), memory()
+total = sum(int(batch[:, 0, 0, 0].sum()) for batch in images.split(64))
+print(total, memory() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc to read the peak from")
+def test_going_through_images_does_not_fill_the_memory(tmp_path: Path) -> None:
+    """Of 805 MB of pixels no more than a quarter may ever be in the process's memory."""
+    with (tmp_path / "x.bin").open("wb") as file:
+        file.truncate(4096 * 3 * 256 * 256)
+        file.seek(4095 * 3 * 256 * 256)
+        file.write(b"\x07")
+    words = [sys.executable, "-c", _GO_THROUGH, tmp_path / "x.bin"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True)
+    total, grown = map(int, ended.stdout.split())
+    assert total == 7
+    assert grown < 200_000, "kB"
 
 
 def test_changed_new_and_missing_files_are_named(tmp_path: Path) -> None:
