@@ -6,11 +6,21 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from fedscal.data.examine import examine
 from fedscal.data.folders import scan
+
+
+def test_a_domain_that_lacks_classes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path / "cache"))
+    for number, place in enumerate(("a/x", "a/y", "a/z", "b/y", "c")):
+        (tmp_path / "data" / place).mkdir(parents=True)
+        noise = np.random.default_rng(number).integers(0, 256, (9, 9, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(tmp_path / "data" / place / "1.png")
+    assert list(examine(scan(tmp_path / "data")).oddities()) == ["b lacks 2 of 3 classes, the first x"]
 
 
 def test_broken_shared_repeated_and_foreign_files_are_found(

@@ -100,10 +100,8 @@ def content_digest(benchmark: Benchmark) -> str:
 
 def identity(benchmark: Benchmark) -> dict[str, Any]:
     """Return what tells a benchmark's data from others: their hash, and where a folder's images are kept."""
-    return {
-        "data_sha256": content_digest(benchmark),
-        "images": dict(benchmark.folder.keys()) if benchmark.folder else {},
-    }
+    kept = {"images": dict(benchmark.folder.keys())} if benchmark.folder else {}
+    return {"data_sha256": content_digest(benchmark), **kept}
 
 
 def refuse_others(benchmark: Benchmark, known: Mapping[str, Any], since: str) -> None:

@@ -55,6 +55,11 @@ class Findings:
     def oddities(self) -> Iterator[str]:
         """Say in sentences what is odd beside broken files, and what was not looked at."""
         yield from replace(self, bad=()).warnings()
+        known = {name for own in self.counts.values() for name in own if name}
+        for domain, own in self.counts.items():
+            absent = sorted(known - set(own)) if "" not in own else []
+            if absent:
+                yield f"{domain} lacks {len(absent)} of {len(known)} classes, the first {absent[0]}"
         if self.others:
             yield f"{_some(self.others, 'file')} passed over: no ending of an image"
         if self.hidden:
