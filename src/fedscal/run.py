@@ -21,6 +21,7 @@ from fedscal.build import (
 )
 from fedscal.checkpoint import Checkpoint
 from fedscal.data.cache import identity, prepare
+from fedscal.data.folder_benchmark import looked_at_once
 from fedscal.drivers.in_process import Executor, InProcess, WorkerProcess, worker_count
 from fedscal.errors import UsageError
 from fedscal.federation import Round, Schedule, federate
@@ -93,7 +94,7 @@ class Silent:
 def adapt(spec: RunSpec, out: Path | str, listener: Listener | None = None) -> RunDirectory:
     """Run a spec in a new directory; return the directory of the finished run."""
     directory, listener = RunDirectory(Path(out)), listener or Silent()
-    with files.only_process(directory.path):
+    with files.only_process(directory.path), looked_at_once():
         if directory.started:
             raise UsageError(f"{out} already holds a run. Go on with --resume {out}, or give another --out.")
         prepare_data(spec, listener)  # first: a run that cannot start must not look like one
@@ -111,7 +112,7 @@ def resume(out: Path | str, listener: Listener | None = None, **changes: Any) ->
     """
     directory, listener = RunDirectory(Path(out)), listener or Silent()
     directory.spec()  # a directory without a run is an error before anything is made in it
-    with files.only_process(directory.path):
+    with files.only_process(directory.path), looked_at_once():
         spec = directory.spec()
         refused = sorted(set(changes) - EXECUTION_KEYS)
         if refused:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -38,7 +39,7 @@ PHOTOGRAPHS = AugmentedViews(
 
 @lru_cache(maxsize=8)
 def folder_benchmark(root: str, skip_bad: bool = False, side: int = 0, classes: str = "") -> Benchmark:
-    """Return the benchmark of a folder; the folder is read once a process.
+    """Return the benchmark of a folder; the folder is read once a run.
 
     Args:
         root: the folder.
@@ -47,7 +48,7 @@ def folder_benchmark(root: str, skip_bad: bool = False, side: int = 0, classes: 
         classes: a subset of the classes, by name or by a file that lists them; empty: all.
     """
     side = side or _SIDE
-    tree = _tree(root, classes)
+    tree = with_classes(_scanned(root), classes)
     return Benchmark(
         name=root,
         title=Path(root).name,
@@ -65,8 +66,18 @@ def folder_benchmark(root: str, skip_bad: bool = False, side: int = 0, classes: 
 
 
 @lru_cache(maxsize=8)
-def _tree(root: str, classes: str) -> Tree:
-    return with_classes(scan(Path(root)), classes)
+def _scanned(root: str) -> Tree:
+    return scan(Path(root))
+
+
+@contextmanager
+def looked_at_once() -> Iterator[None]:
+    """Let folders be read once until this ends; whoever comes next in the process looks again."""
+    try:
+        yield
+    finally:
+        folder_benchmark.cache_clear()
+        _scanned.cache_clear()
 
 
 def margin(side: int) -> int:
@@ -81,7 +92,7 @@ def _not_built(domain: str) -> tuple[Tensor, Tensor]:
 class Folder:
     """The images of a folder, decoded once, with the labels that its folders or lists name.
 
-    The files are looked at once a process: what they hold later is no part of the run.
+    The files are looked at once: what they hold later is no part of the run.
     """
 
     def __init__(self, tree: Tree, skip_bad: bool, side: int) -> None:
