@@ -77,12 +77,12 @@ class AugmentedViews:
         return crop_matrices(draws, self.crop_area, self.crop_aspect, self.flip)
 
     def _normalise(self, images: Tensor) -> Tensor:
+        """Normalise in place: a view is a copy already, and another costs as much as the resampling."""
         every = (1, 2, 3)
-        mean = images.mean(every, keepdim=True) if self.mean is None else _channels(self.mean, images)
-        centred = images - mean
+        images -= images.mean(every, keepdim=True) if self.mean is None else _channels(self.mean, images)
         if self.std is not None:
-            return centred / _channels(self.std, images)
-        return centred / (centred.square().mean(every, keepdim=True).sqrt() + _LEAST_DEVIATION)
+            return images.div_(_channels(self.std, images))
+        return images.div_(images.square().mean(every, keepdim=True).sqrt() + _LEAST_DEVIATION)
 
 
 def views_of(card: Mapping[str, Any]) -> AugmentedViews | None:
@@ -146,4 +146,4 @@ def _channels(values: tuple[float, ...], images: Tensor) -> Tensor:
 
 
 def _unit(images: Tensor) -> Tensor:
-    return images.float() / 255
+    return images.to(torch.float32, copy=True).div_(255)
