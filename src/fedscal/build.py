@@ -17,7 +17,7 @@ from fedscal.data.labels import labels
 from fedscal.data.partition import shards
 from fedscal.data.pixels import take
 from fedscal.data.registry import benchmark
-from fedscal.data.views import AugmentedViews
+from fedscal.data.views import AugmentedViews, views_of
 from fedscal.drivers.site import Site
 from fedscal.errors import DataRefused, TooFewClients, UsageError
 from fedscal.federation import Schedule
@@ -54,9 +54,11 @@ class Layout:
 
 def data_for(spec: RunSpec) -> Benchmark:
     """Return the run's data set, with the views that its network needs."""
-    data = benchmark(spec.benchmark, spec.on_bad == "skip", spec.image_size)
+    data = benchmark(spec.benchmark, spec.on_bad == "skip", spec.image_size, spec.classes)
     if spec.source_model:
         return _as_known(data, read_card(spec.source_model))
+    if data.folder:
+        data.folder.require_same_classes()
     known = normalisation(spec.model)
     if known is None or not isinstance(data.views, AugmentedViews):
         return data
@@ -73,16 +75,15 @@ def _as_known(data: Benchmark, card: Mapping[str, Any]) -> Benchmark:
             f"{', '.join(strange[:5]) or 'their order'}. It knows {', '.join(classes[:10])}"
             + (f" and {len(classes) - 10} more." if len(classes) > 10 else ".")
         )
-    views = AugmentedViews(**card["views"]) if "views" in card else data.views
     folder = data.folder.ordered(classes) if data.folder else None
-    return replace(data, classes=classes, views=views, folder=folder)
+    return replace(data, classes=classes, views=views_of(card) or data.views, folder=folder)
 
 
 def build_layout(spec: RunSpec) -> Layout:
     """Cut every target domain into clients; a function of the seed alone."""
     data = data_for(spec)
     rows: dict[ClientId, tuple[str, Tensor]] = {}
-    empty = []
+    empty = list(data.folder.empty) if data.folder else []
     for domain in data.domains:
         if domain == spec.source:
             continue

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_MOST_LISTED = 100
+
 
 class FedscalError(Exception):
     """What went wrong, where, and how to mend it, in one or two lines."""
@@ -54,11 +56,14 @@ def first_line(error: Exception) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the closest known word, or list the known words.
+    """Return ``"; did you mean 'x'?"`` for the closest known word, or list the known words, unless many.
 
     >>> nearest("rouns", ["rounds", "seed"])
     "; did you mean 'rounds'?"
     """
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(known)}"
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    more = f" and {len(known) - _MOST_LISTED} more" if len(known) > _MOST_LISTED else ""
+    return f"; known: {', '.join(known[:_MOST_LISTED])}{more}"

@@ -21,7 +21,8 @@ from fedscal.build import (
     network_for,
 )
 from fedscal.checkpoint import Checkpoint
-from fedscal.data.cache import prepare
+from fedscal.data.cache import identity, prepare
+from fedscal.data.folder_benchmark import looked_at_once
 from fedscal.drivers.in_process import Executor, InProcess, WorkerProcess, worker_count
 from fedscal.errors import UsageError
 from fedscal.federation import Round, Schedule, federate
@@ -96,10 +97,10 @@ def adapt(spec: RunSpec, out: Path | str, listener: Listener | None = None) -> R
     """Run a spec in a new directory; return the directory of the finished run."""
     directory, listener = RunDirectory(Path(out)), listener or Silent()
     check_network(spec)
-    with files.only_process(directory.path):
+    with files.only_process(directory.path), looked_at_once():
         if directory.started:
             raise UsageError(f"{out} already holds a run. Go on with --resume {out}, or give another --out.")
-        _prepare_data(spec, listener)  # first: a run that cannot start must not look like one
+        prepare_data(spec, listener)  # first: a run that cannot start must not look like one
         check_feasible(spec, build_layout(spec))
         directory.begin(spec)
         with directory.log():
@@ -114,7 +115,7 @@ def resume(out: Path | str, listener: Listener | None = None, **changes: Any) ->
     """
     directory, listener = RunDirectory(Path(out)), listener or Silent()
     directory.spec()  # a directory without a run is an error before anything is made in it
-    with files.only_process(directory.path):
+    with files.only_process(directory.path), looked_at_once():
         spec = directory.spec()
         refused = sorted(set(changes) - EXECUTION_KEYS)
         if refused:
@@ -122,7 +123,7 @@ def resume(out: Path | str, listener: Listener | None = None, **changes: Any) ->
                 f"{refused[0]} cannot change in a resumed run, only {', '.join(sorted(EXECUTION_KEYS))}."
             )
         check_network(spec)
-        _prepare_data(spec, listener)
+        prepare_data(spec, listener)
         for text in directory.moved(spec):
             listener.warn(text)
         with directory.log():
@@ -130,10 +131,11 @@ def resume(out: Path | str, listener: Listener | None = None, **changes: Any) ->
     return directory
 
 
-def _prepare_data(spec: RunSpec, listener: Listener) -> None:
+def prepare_data(spec: RunSpec, listener: Listener) -> None:
+    """Build or decode the images of a spec, unless the cache has them."""
     data = data_for(spec)
     listener.stage(f"data: {data.name}", 0)
-    prepare(data)
+    prepare(data, listener)
 
 
 def _execute(spec: RunSpec, directory: RunDirectory, listener: Listener) -> None:
@@ -160,9 +162,9 @@ def _driver(spec: RunSpec, layout: Layout, directory: RunDirectory, listener: Li
     # On a device of its own a second process would fight for its memory: one, unless more are asked for.
     alone = find_device(spec.device).type != "cpu"
     count = worker_count(spec.workers or int(alone), spec.threads, asked)
-    keys = {**spec.flat(), **spec.hyper}
+    begin = {"spec": {**spec.flat(), **spec.hyper}, "data": identity(data_for(spec))}
     executors: list[Executor] = (
-        [WorkerProcess(keys) for _ in range(count)] if count > 1 else [build_site(spec)]
+        [WorkerProcess(begin) for _ in range(count)] if count > 1 else [build_site(spec)]
     )
     return InProcess(layout.clients, executors, directory.checkpoints.memories, listener.answered)
 
@@ -222,7 +224,8 @@ class _Run:
         self.directory.save_model(model_files("source", self.source.weights, model_card(self.spec)))
         judged = self.driver.evaluate(self._deployed(rule, state))
         line = source_line(judged, self.domains, time.perf_counter() - started)
-        line["warnings"] += left_out(self.layout.empty)
+        folder = data_for(self.spec).folder
+        line["warnings"] += [*left_out(self.layout.empty), *(folder.warnings() if folder else [])]
         for text in line["warnings"]:
             self.listener.warn(text)
         self._save(with_verdicts(line, [], self.spec.select), state)

@@ -27,8 +27,10 @@ _ENV_OTHER = {"FEDSCAL_CACHE", "FEDSCAL_NPM_REGISTRY", PERMISSION}
 _MAX_RECIPE_BYTES = 1_000_000
 EXECUTION_KEYS = frozenset({"workers"})
 """Keys that cannot move a bit of the result."""
-_LATER_KEYS = frozenset({"precision", "micro_batch"})
-"""Keys that came after the first recorded runs: at their default they leave the digest as it was."""
+DATA_KEYS = ("benchmark", "classes", "image_size", "on_bad", "source_model")
+"""Keys that decide which images are prepared."""
+LATER_KEYS = frozenset({"classes", "precision", "micro_batch"})
+"""Keys that came when runs had been recorded: at their defaults they leave a digest as it was."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,9 @@ class RunSpec:
     source_model: str = option("", "a trained source model, file or folder; not given: trained on source")
     clients: str = option("", "a folder of sites, each sub-folder the images of one client")
     image_size: int = option(0, "side of the views of a folder's images; 0: 224", low=0)
+    classes: str = option(
+        "", "a folder's classes to keep: domainnet-10, or a file with one a line; all if empty"
+    )
     on_bad: Literal["error", "skip"] = option("error", "what to do with files that are no whole images")
     seed: int = option(0, "seed of every random stream", low=0, high=2**31 - 1)
     workers: int = option(
@@ -133,10 +138,11 @@ class RunSpec:
 
     def digest(self) -> str:
         """Return a hash of everything that decides the result."""
-        declared = options_of(RunSpec)
-        silent = {k for k in _LATER_KEYS if getattr(self, k) == declared[k].default} | EXECUTION_KEYS
-        deciding = {k: v for k, v in self.flat().items() if k not in silent}
+        deciding = {k: v for k, v in self.flat().items() if k not in EXECUTION_KEYS and not self._silent(k)}
         return sha256(json.dumps(deciding, sort_keys=True).encode())
+
+    def _silent(self, key: str) -> bool:
+        return key in LATER_KEYS and getattr(self, key) == getattr(RunSpec, key)
 
     def replace(self, **changes: Any) -> RunSpec:
         """Return a copy with other values, checked."""

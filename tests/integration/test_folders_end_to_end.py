@@ -145,3 +145,55 @@ def test_init_on_sites_asks_for_a_model(fedscal, tmp_path):
     ended = fedscal("run", tmp_path / "r.toml", "--out", tmp_path / "run")
     assert ended.code == 4
     assert "MODEL holds no model" in ended.error
+
+
+def test_decoding_is_shown_unless_quiet(fedscal, tree, tmp_path):
+    words = [f"benchmark={tree}", "source=Art", "image_size=40", "pretrain_epochs=1", "rounds=1"]
+    loud = fedscal("pretrain", *words)
+    assert loud.code == 0, loud.err
+    assert [line for line in loud.out.splitlines() if line.startswith("decoding")] == [
+        "decoding Art",
+        "decoding Clip art",
+        "decoding Photo",
+    ]
+    again = fedscal("pretrain", *words)
+    assert "decoding" not in again.out, "it is decoded once"
+    quiet = fedscal("pretrain", *words, "image_size=41", "--quiet")
+    assert (quiet.code, quiet.out) == (0, "")
+
+
+def test_a_comparison_decodes_before_its_cells(fedscal, tree, tmp_path):
+    words = [f"benchmark={tree}", "source=Art", "image_size=42", "pretrain_epochs=1", "rounds=1"]
+    more = ["local_epochs=1", "methods=source-only", "--out", tmp_path / "grid"]
+    ended = fedscal("compare", *words, *more)
+    assert ended.code == 0, ended.err
+    assert ended.out.index("decoding Photo") < ended.out.index("1 runs, 0 finished already")
+
+
+def test_another_size_of_images_is_another_source_model(fedscal, tree):
+    words = [f"benchmark={tree}", "source=Art", "pretrain_epochs=1", "--json"]
+    found = [json.loads(fedscal("pretrain", *words, f"image_size={side}").out) for side in (32, 48)]
+    assert found[0]["path"] != found[1]["path"]
+
+
+def test_domainnet_with_lists_and_chosen_classes(fedscal, tree, tmp_path):
+    """Class folders of which the lists name a part, and of that the file of classes a part again."""
+    root = tmp_path / "domainnet"
+    for domain in ("Art", "Photo"):
+        shutil.copytree(tree / domain, root / domain)
+        for part, numbers in {"train": range(8), "test": range(8, 11)}.items():
+            lines = [
+                f"{domain}/{label}/{n}.{'png' if n % 2 else 'jpg'} {index}"
+                for index, label in enumerate(("left", "middle", "right"))
+                for n in numbers
+            ]
+            (root / f"{domain}_{part}.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "two.txt").write_text("right\nleft\n")
+    checked = json.loads(fedscal("data", "check", root, "--classes", tmp_path / "two.txt", "--json").out)
+    assert checked["counts"] == {"Art": {"left": 11, "right": 11}, "Photo": {"left": 11, "right": 11}}
+    words = [f"benchmark={root}", "source=Art", f"classes={tmp_path / 'two.txt'}", *SMALL, "workers=1"]
+    ended = fedscal("run", *words, "--quiet", "--no-report", "--out", tmp_path / "run")
+    assert ended.code == 0, ended.err
+    assert json.loads((tmp_path / "run" / "model" / "last.json").read_text())["classes"] == ["left", "right"]
+    images = [row["images"] for row in rows(tmp_path / "run")[0]["clients"].values()]
+    assert sum(images) == 22

@@ -23,9 +23,9 @@ from fedscal.models.own import check_permission
 from fedscal.record import RunDirectory
 from fedscal.report import write_comparison, write_report
 from fedscal.report.table import Table
-from fedscal.run import adapt, resume
+from fedscal.run import adapt, prepare_data, resume
 from fedscal.source import source_model
-from fedscal.spec import RunSpec, environment_keys, parse_assignments, read_recipe
+from fedscal.spec import DATA_KEYS, RunSpec, environment_keys, parse_assignments, read_recipe
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[RECIPE] [key=value ...]", show_default=False)]
 Out = Annotated[Path | None, typer.Option("--out", help="Directory to write to.")]
@@ -153,11 +153,19 @@ def _execute(cells: list[Cell], jobs: int, quiet: bool) -> list[tuple[Cell, Fail
     jobs = worker_count(jobs, max(cell.spec.threads for cell in cells), len(cells))
     finished = sum(cell.directory.finished for cell in cells)
     listener = output.listener(quiet)
-    listener.stage(f"{len(cells)} runs, {finished} finished already, {jobs} at a time", len(cells))
     try:
+        for spec in _different_data(cells):  # here, where progress is seen, and not in every cell
+            prepare_data(spec, listener)
+        listener.stage(f"{len(cells)} runs, {finished} finished already, {jobs} at a time", len(cells))
         return execute(cells, jobs, lambda cell: listener.advance())
     finally:
         listener.close()
+
+
+def _different_data(cells: list[Cell]) -> list[RunSpec]:
+    """Return a spec for every set of images that the unfinished cells need."""
+    waiting = [cell.spec for cell in cells if not cell.directory.finished]
+    return list({tuple(getattr(spec, key) for key in DATA_KEYS): spec for spec in waiting}.values())
 
 
 def _show_tables(tables: list[Table]) -> None:
@@ -187,8 +195,9 @@ def pretrain(
     if spec.source_model:
         raise UsageError("source_model is given: there is nothing to train.")
     listener = output.listener(quiet or as_json)
-    listener.stage(f"source model: {spec.source}", spec.pretrain_epochs)
     try:
+        prepare_data(spec, listener)
+        listener.stage(f"source model: {spec.source}", spec.pretrain_epochs)
         source = source_model(spec, listener.advance)
     finally:
         listener.close()

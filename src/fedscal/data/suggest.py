@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from fedscal.data.folders import Tree
+from fedscal.data.tree import Tree
 
 
 def recipe(tree: Tree) -> str:

@@ -9,7 +9,9 @@ shifted crop shows what truly lies beside it, and one even colour only beyond th
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -77,12 +79,17 @@ class AugmentedViews:
         return crop_matrices(draws, self.crop_area, self.crop_aspect, self.flip)
 
     def _normalise(self, images: Tensor) -> Tensor:
+        """Normalise in place: a view is a copy already, and another costs as much as the resampling."""
         every = (1, 2, 3)
-        mean = images.mean(every, keepdim=True) if self.mean is None else _channels(self.mean, images)
-        centred = images - mean
+        images -= images.mean(every, keepdim=True) if self.mean is None else _channels(self.mean, images)
         if self.std is not None:
-            return centred / _channels(self.std, images)
-        return centred / (centred.square().mean(every, keepdim=True).sqrt() + _LEAST_DEVIATION)
+            return images.div_(_channels(self.std, images))
+        return images.div_(images.square().mean(every, keepdim=True).sqrt() + _LEAST_DEVIATION)
+
+
+def views_of(card: Mapping[str, Any]) -> AugmentedViews | None:
+    """Return the views that a model's card describes; None if it leaves them to its benchmark."""
+    return AugmentedViews(**card["views"]) if "views" in card else None
 
 
 def crop_matrices(draws: Tensor, area: _Range, aspect: _Range, flip: bool) -> Tensor:
@@ -141,4 +148,4 @@ def _channels(values: tuple[float, ...], images: Tensor) -> Tensor:
 
 
 def _unit(images: Tensor) -> Tensor:
-    return images.float() / 255
+    return images.to(torch.float32, copy=True).div_(255)

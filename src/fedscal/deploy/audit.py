@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedscal.data.folders import File, Tree, scan
+from fedscal.data.folders import scan
+from fedscal.data.tree import File, Tree
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.predict import ask
 from fedscal.errors import DataRefused, nearest

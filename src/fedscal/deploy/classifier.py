@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedscal.data.benchmark import Views
 from fedscal.data.registry import benchmark
-from fedscal.data.views import AugmentedViews
+from fedscal.data.views import views_of
 from fedscal.errors import ModelRefused, UsageError, first_line
 from fedscal.models.network import Network
 from fedscal.models.place import put
@@ -71,7 +71,7 @@ class Classifier:
         network = build_network(name, shape, len(classes))  # a package or a permission that lacks is named
         try:
             network.load_state_dict(weights)
-            views = AugmentedViews(**card["views"]) if "views" in card else benchmark(card["benchmark"]).views
+            views = views_of(card) or benchmark(card["benchmark"]).views
         except (KeyError, TypeError, RuntimeError, UsageError) as error:
             raise _unfit(path, error) from error
         module = PixelsToLogits(put(network, device, "fp32"), views)

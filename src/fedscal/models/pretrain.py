@@ -19,6 +19,8 @@ from fedscal.models.place import device_memory, in_pieces
 from fedscal.rng import stream
 from fedscal.types import Images, Weights
 
+_FEWEST_IMAGES = 3
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -64,6 +66,10 @@ def pretrain(
 
     ``micro_batch`` is the number of images whose activations are held at once; 0: those of the whole batch.
     """
+    if len(images) < _FEWEST_IMAGES:
+        raise DataRefused(
+            f"{len(images)} source images are too few: two to train on and one to test with are the least."
+        )
     test, train = held_out_rows(len(images), recipe.held_out, seed, groups)
     seen = take(images, train)
     with device_memory():
