@@ -14,13 +14,12 @@ import typer
 
 from fedscal import compare_tables, files, grid
 from fedscal.cli import output
-from fedscal.cli.output import console, print_error, print_plain
-from fedscal.compare import Cell, Failed, cells_of, execute
-from fedscal.drivers.in_process import worker_count
+from fedscal.cli.many import end_with, execute_cells, show_tables
+from fedscal.cli.output import print_plain
+from fedscal.compare import cells_of
 from fedscal.errors import UsageError, nearest
 from fedscal.record import RunDirectory
 from fedscal.report import write_comparison, write_report
-from fedscal.report.table import Table
 from fedscal.run import adapt, resume
 from fedscal.source import source_model
 from fedscal.spec import RunSpec, environment_keys, parse_assignments, read_recipe
@@ -129,7 +128,7 @@ def compare(
     out = out or Path("runs") / f"compare-{specs[0].benchmark}"
     cells = cells_of(specs, out)
     measured = compare_tables.find_baseline(cells, baseline)
-    failed = _execute(cells, jobs, quiet or as_json)
+    failed = execute_cells(cells, jobs, quiet or as_json)
     overall = compare_tables.overall_table(cells, measured)
     path = compare_tables.write_results(cells, out, "fedscal " + shlex.join(sys.argv[1:]), overall)
     finished = [cell.directory.path for cell in cells if cell.directory.finished]
@@ -138,35 +137,9 @@ def compare(
     if as_json:
         output.print_json(compare_tables.summaries(cells))
     elif not quiet:
-        _show_tables(compare_tables.all_tables(cells, overall))
+        show_tables(compare_tables.all_tables(cells, overall))
         print_plain(f"written: {path}, {out / 'comparison.html'}")
-    _end(failed, len(cells))
-
-
-def _execute(cells: list[Cell], jobs: int, quiet: bool) -> list[tuple[Cell, Failed]]:
-    jobs = worker_count(jobs, max(cell.spec.threads for cell in cells), len(cells))
-    finished = sum(cell.directory.finished for cell in cells)
-    listener = output.listener(quiet)
-    listener.stage(f"{len(cells)} runs, {finished} finished already, {jobs} at a time", len(cells))
-    try:
-        return execute(cells, jobs, lambda cell: listener.advance())
-    finally:
-        listener.close()
-
-
-def _show_tables(tables: list[Table]) -> None:
-    for table in tables:
-        console.print(output.table_of(table.header, table.rows, f"{table.title}, accuracy in %"))
-        for note in table.notes:
-            print_plain(note)
-
-
-def _end(failed: list[tuple[Cell, Failed]], runs: int) -> None:
-    if failed:
-        cell, first = failed[0]
-        where = f"{cell.name} ({cell.directory.path.name})"
-        print_error(f"error: {len(failed)} of {runs} runs failed, the first {where}: {first.reason}")
-        raise typer.Exit(first.code)
+    end_with(failed, len(cells))
 
 
 def pretrain(words: Words = None, out: Out = None, quiet: Quiet = False, as_json: Json = False) -> None:
