@@ -16,6 +16,8 @@ from fedscal.report.svg import drawing, label, to_svg
 
 _BINS = 30
 _PERPLEXITY = 30.0
+_WIDE = 10
+"""Values of a key that are farther apart than this factor stand on a logarithmic axis."""
 Array = npt.NDArray[Any]
 
 
@@ -49,6 +51,8 @@ def sweep(name: str, title: str, key: str, curves: Mapping[str, Mapping[float, t
             means = [mean for mean, _ in points.values()]
             spreads = [spread if math.isfinite(spread) else 0.0 for _, spread in points.values()]
             axis.errorbar(list(points), means, spreads, color=colour, marker="o", label=label(source))
+        if min(map(min, curves.values())) * _WIDE < max(map(max, curves.values())):
+            axis.set_xscale("log")
         axis.set_xlabel(key)
         axis.set_ylabel("average accuracy, %")
         axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
@@ -88,7 +92,7 @@ def embedded(features: Array) -> Array:
 
 
 def _scatter(axis: Axes, points: Array, labels: Sequence[int] | Array) -> None:
-    axis.scatter(points[:, 0], points[:, 1], c=labels, cmap="nipy_spectral", s=4, linewidths=0)
+    axis.scatter(points[:, 0], points[:, 1], c=labels, cmap="turbo", s=4, linewidths=0)
     axis.set_xticks([])
     axis.set_yticks([])
     axis.grid(visible=False)

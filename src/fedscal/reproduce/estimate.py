@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedscal.build import data_for, network_for
+from fedscal.build import build_training, data_for, network_for
+from fedscal.client import ClientData, local_update
 from fedscal.compare import Cell
 from fedscal.data.benchmark import Benchmark, Views
 from fedscal.data.folder_benchmark import Folder, margin
+from fedscal.data.views import AugmentedViews
 from fedscal.methods import build_objective, method
 from fedscal.models.network import Network
 from fedscal.models.pretrain import SourceTraining
 from fedscal.objective.blend import Blend
-from fedscal.objective.term import Need
 from fedscal.report.table import Table
 from fedscal.report.text import count, duration
 from fedscal.reproduce.tables import Entry, distinct_cells
-from fedscal.rng import compute_threads
+from fedscal.rng import Streams, compute_threads
 from fedscal.spec import RunSpec
+from fedscal.types import Package
+from fedscal.weights import snapshot
 
 _IMAGES = 8
-"""Images of the timed batch on a CPU, where the time is proportional to them."""
+"""Images of the timed batch on a CPU, where the time is proportional to them, and of the counted round."""
 _REPEATS = 2
-_ONCE = frozenset({Need.SERVER_ONCE, Need.TEACHER_ONCE, Need.SOURCE_ONCE})
-_EVERY_BATCH = frozenset({Need.SERVER, Need.PREVIOUS})
-_TRAINED = frozenset({Need.STRONG, Need.MIXED})
+_SIDE = 8
+"""Side of the images of the client that passes are counted with."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +54,31 @@ class Pace:
 
 
 def passes(spec: RunSpec, clusters: int) -> Passes:
-    """Count the passes of a round from what the objective's terms ask for.
+    """Count the passes of a round where they are made: a miniature client plays one.
 
     Args:
         spec: the run.
         clusters: how many models a client blends, if its method does that.
     """
     objective = build_objective(spec.method, spec.adaptation, spec.hyper)
-    needs = objective.needs
-    once = len(needs & _ONCE) + (clusters if isinstance(objective.start, Blend) else 0)
-    sweeps = 0 if Need.TEACHER_ONCE in needs else 1  # a teacher's labels stay for the whole round
-    forward = once + spec.local_epochs * (sweeps + len(needs & _EVERY_BATCH))
-    return Passes(forward, spec.local_epochs * (1 + len(needs & _TRAINED)))
+    network = Network(nn.Flatten(), 3 * _SIDE**2, classes=3, bottleneck=4)
+    model = snapshot(network.state_dict())
+    blended = [f"cluster-{number:03}" for number in range(clusters)]
+    names = blended if isinstance(objective.start, Blend) else ["server", "source"]
+    seen: Counter[bool] = Counter()
+    network.register_forward_pre_hook(
+        lambda _, inputs: seen.update({torch.is_grad_enabled(): len(inputs[0])})
+    )
+    local_update(
+        Package(2, 1e-6, dict.fromkeys(names, model)),
+        {"previous": model},
+        ClientData(torch.randint(0, 256, (_IMAGES, 3, _SIDE, _SIDE), dtype=torch.uint8), AugmentedViews()),
+        objective,
+        replace(build_training(spec), batch_size=_IMAGES),
+        Streams(spec.seed, "miniature", 2),
+        network,
+    )
+    return Passes(seen[False] // _IMAGES, seen[True] // _IMAGES)
 
 
 def seconds_of_run(spec: RunSpec, images: Mapping[str, int], pace: Pace) -> float:
@@ -99,11 +115,16 @@ def measure(spec: RunSpec) -> Pace:
     device = next(network.parameters()).device
     side = margin(data.shape[1])
     size = _IMAGES if device.type == "cpu" else spec.batch_size
-    batch = torch.randint(0, 256, (size, 3, side, side), dtype=torch.uint8, device=device)
+    batch = _noise(size, side).to(device)
     with compute_threads(spec.threads):
         forward = _timed(lambda: _forward(network, data.views, batch)) / size
         both = _timed(lambda: _step(network, data.views, batch)) / size
     return Pace(forward, both, f"{device}, {count(spec.threads, 'thread')}, {spec.model}")
+
+
+def _noise(count: int, side: int) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (count, 3, side, side), dtype=torch.uint8, generator=generator)
 
 
 def _timed(work: Callable[[], object]) -> float:

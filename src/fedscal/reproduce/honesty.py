@@ -17,6 +17,8 @@ from fedscal.spec import EXECUTION_KEYS, RunSpec
 HEADING = "NOT A REPRODUCTION"
 _FREE = EXECUTION_KEYS | {"model", "threads", "device"}
 """Keys that cannot change what is computed; the model is judged apart."""
+_CHOSEN = {"seed", "source", "method"}
+"""Keys that choose a part of a table."""
 _VIT_SMALL = {"hidden_size": 384, "num_hidden_layers": 12, "patch_size": 16}
 
 
@@ -46,11 +48,11 @@ def _other_protocol(
     """Name the given keys that are not as in the paper."""
     if not is_vit_small(specs[0].model, str(paper["model"])):
         yield f"model={specs[0].model} is not ViT-S/16"
-    for key in sorted(given):
-        for spec in specs:
-            here, there = spec.flat().get(key), _usual(spec, paper).get(key)
-            if here != there and key not in ("seed", "source", "method"):
-                yield f"{key}={as_typed(here)} instead of {as_typed(there)}"
+    for spec in {(spec.method, spec.adaptation): spec for spec in specs}.values():
+        here, there = spec.flat(), _usual(spec, paper)
+        for key in sorted(set(given) & set(here) - _CHOSEN):
+            if here[key] != there[key]:
+                yield f"{key}={as_typed(here[key])} instead of {as_typed(there[key])}"
 
 
 def _usual(spec: RunSpec, paper: Mapping[str, Any]) -> dict[str, Any]:

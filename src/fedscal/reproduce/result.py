@@ -23,7 +23,7 @@ from fedscal.reproduce.scores import MOMENTS, Score, scores
 from fedscal.reproduce.tables import COST, Block, Entry, datasets_of, distinct_cells, table
 
 _CAPTION = (
-    "Paper: averages recomputed from their parts. Ours: last round, mean ± standard deviation over the seeds; "
+    "Paper: averages recomputed from their parts. Ours: last round, mean ± standard deviation over seeds; "
     "empty where nothing was run. Selected: the average in the round that a label-free signal picks; oracle: "
     "in the best round, which needs labels to be found."
 )

@@ -73,15 +73,16 @@ def _valued(name: str, values: Sequence[float]) -> tuple[Variant, ...]:
     return tuple(Variant(f"{name}={value:g}", {"method": "fedscal", name: value}) for value in values)
 
 
-def _with(adaptation: str) -> tuple[Variant, ...]:
-    return tuple(_of_method(name, adaptation=adaptation) for name in ("fedloa", "fedscal"))
-
-
-def _choice(title: str, adaptation: str) -> tuple[Block, ...]:
-    """Return the three tables of another local adaptation."""
+def _choice(title: str, adaptation: str, **on_domainnet: Any) -> tuple[Block, ...]:
+    """Return the three tables of another local adaptation, with the keys that it has on DomainNet."""
     names = {f"main-{adaptation}": "office-home"}
     names |= {f"supp-{adaptation}-{data}": data for data in ("office-home", "domainnet")}
-    return tuple(Block(name, data, title, _with(adaptation)) for name, data in names.items())
+    blocks = []
+    for name, data in names.items():
+        keys = {"adaptation": adaptation, **(on_domainnet if data == "domainnet" else {})}
+        rows = tuple(_of_method(method, **keys) for method in ("fedloa", "fedscal"))
+        blocks.append(Block(name, data, title, rows))
+    return tuple(blocks)
 
 
 _SYSTEMS = tuple(map(_of_method, METHODS))
@@ -115,7 +116,7 @@ TABLES: Mapping[str, tuple[Block, ...]] = {
     "ablation": (Block("main-ablation", "office-home", "SHOT", _ABLATION),),
     "threshold": (Block("main-threshold", "domainnet", "SHOT", _THRESHOLD),),
     "bmd": _choice("BMD", "bmd"),
-    "ucon": _choice("UCon", "ucon"),
+    "ucon": _choice("UCon", "ucon", neighbours=2),
     "cost": (COST,),
     "figures": (BARS, TAU, *LAMBDAS),
 }
