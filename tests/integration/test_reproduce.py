@@ -19,6 +19,7 @@ from fedscal.cli import app
 from fedscal.run import adapt
 
 SMALL = [
+    "workers=1",
     "image_size=32",
     "rounds=1",
     "local_epochs=1",

@@ -56,7 +56,7 @@ def reproduce(
     copies = locate(tables.datasets_of(blocks), data)
     entries = tables.entries(blocks, copies, given, out / "cells")
     if only_estimate:
-        _estimate(entries, jobs, quiet or as_json)
+        _estimate(entries, jobs, as_json)
         return
     reasons = flaws(entries, copies, given)
 
@@ -70,15 +70,17 @@ def reproduce(
     end_with(failed, len(cells))
 
 
-def _estimate(entries: Sequence[tables.Entry], jobs: int, quiet: bool) -> None:
-    listener = output.listener(quiet)
+def _estimate(entries: Sequence[tables.Entry], jobs: int, as_json: bool) -> None:
+    listener = output.listener(as_json)
     listener.stage("timing one batch", len({entry.block.dataset for entry in entries}))
     try:
         found = estimate(entries, listener.advance)
     finally:
         listener.close()
-    if not quiet:
-        show_tables([found.table()], "time")
+    if as_json:
+        output.print_json(found.document())
+        return
+    show_tables([found.table()], "time")
     threads = max((entry.cell.spec.threads for entry in entries), default=1)
     for sentence in found.sentences(worker_count(jobs, threads, len(entries))):
         print_plain(sentence)

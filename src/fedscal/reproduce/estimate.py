@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,8 @@ from fedscal.weights import snapshot
 
 _IMAGES = 8
 """Images of the timed batch on a CPU, where the time is proportional to them, and of the counted round."""
-_REPEATS = 2
+_REPEATS = 3
+_DAY = 86400.0
 _SIDE = 8
 """Side of the images of the client that passes are counted with."""
 
@@ -109,7 +111,7 @@ def seconds_of_source(spec: RunSpec, images: int, pace: Pace) -> float:
 
 
 def measure(spec: RunSpec) -> Pace:
-    """Time one batch of the run's network, once to warm up and then for the record."""
+    """Time one batch of the run's network."""
     data = data_for(spec)
     network = network_for(spec, data)
     device = next(network.parameters()).device
@@ -128,13 +130,15 @@ def _noise(count: int, side: int) -> Tensor:
 
 
 def _timed(work: Callable[[], object]) -> float:
+    """Return the seconds of the fastest of some repetitions: what else the machine does is not counted."""
+    spent = []
     for _ in range(_REPEATS):
         started = time.perf_counter()
         work()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        spent = time.perf_counter() - started
-    return spent
+        spent.append(time.perf_counter() - started)
+    return min(spent)
 
 
 @torch.no_grad()
@@ -171,32 +175,52 @@ class Estimate:
     def table(self) -> Table:
         """Return the estimate row by row."""
         rows = [
-            [row, str(len(cells)), duration(self.seconds[row] / len(cells)), duration(self.seconds[row])]
+            [row, str(len(cells)), _long(self.seconds[row] / len(cells)), _long(self.seconds[row])]
             for row, cells in self.cells.items()
         ]
         rows.append(["source models", str(self.models), *_each(self.sources, self.models)])
         return Table("What is to be done", ["row", "runs", "each", "together"], rows)
 
+    @property
+    def total(self) -> float:
+        """Seconds of all of it, one run after another."""
+        return math.fsum(self.seconds.values()) + self.sources
+
+    @property
+    def left(self) -> int:
+        """How many runs are not finished."""
+        return sum(map(len, self.cells.values()))
+
     def sentences(self, jobs: int) -> list[str]:
         """Say what it comes to, one run after another, and with several at a time."""
-        left = sum(map(len, self.cells.values()))
-        total = math.fsum(self.seconds.values()) + self.sources
         said = [
             f"{name}: an image takes {1000 * pace.forward:.1f} ms forward and "
             f"{1000 * pace.forward_backward:.1f} ms forward and backward ({pace.where})."
             for name, pace in self.pace.items()
         ]
-        side_by_side = f", {duration(total / jobs)} with {jobs} at a time that do not slow each other"
-        return [
-            *said,
-            f"{count(left, 'run')} to do, {self.finished} finished: about {duration(total)}"
-            + (side_by_side if jobs > 1 else "")
-            + ", decoding of the images aside.",
-        ]
+        text = f"{count(self.left, 'run')} to do, {self.finished} finished: about {_long(self.total)}"
+        if jobs > 1:
+            text += f", {_long(self.total / jobs)} with {jobs} at a time that do not slow each other"
+        return [*said, text + ", decoding of the images aside."]
+
+    def document(self) -> dict[str, Any]:
+        """Return the estimate for a program."""
+        return {
+            "runs": self.left,
+            "finished": self.finished,
+            "source_models": self.models,
+            "seconds": self.total,
+            "seconds_by_row": dict(self.seconds),
+        }
+
+
+def _long(seconds: float) -> str:
+    """Write a time that may be days."""
+    return duration(seconds) if seconds < 2 * _DAY else f"{seconds / _DAY:,.0f} days"
 
 
 def _each(total: float, number: int) -> list[str]:
-    return [duration(total / number) if number else "", duration(total)]
+    return [_long(total / number) if number else "", _long(total)]
 
 
 def estimate(entries: Sequence[Entry], advance: Callable[[], None] = lambda: None) -> Estimate:
