@@ -119,8 +119,8 @@ def measure(spec: RunSpec) -> Pace:
     size = _IMAGES if device.type == "cpu" else spec.batch_size
     batch = _noise(size, side).to(device)
     with compute_threads(spec.threads):
-        forward = _timed(lambda: _forward(network, data.views, batch)) / size
-        both = _timed(lambda: _step(network, data.views, batch)) / size
+        forward = _timed(lambda: _forward(network, data.views, batch), device, spec.threads) / size
+        both = _timed(lambda: _step(network, data.views, batch), device, spec.threads) / size
     return Pace(forward, both, f"{device}, {count(spec.threads, 'thread')}, {spec.model}")
 
 
@@ -129,15 +129,20 @@ def _noise(count: int, side: int) -> Tensor:
     return torch.randint(0, 256, (count, 3, side, side), dtype=torch.uint8, generator=generator)
 
 
-def _timed(work: Callable[[], object]) -> float:
-    """Return the seconds of the fastest of some repetitions: what else the machine does is not counted."""
+def _timed(work: Callable[[], object], device: torch.device, threads: int) -> float:
+    """Return the seconds of the fastest of some repetitions.
+
+    On a CPU it is the process's own time, shared by its threads: what else the machine does now need not go
+    on for days.
+    """
     spent = []
     for _ in range(_REPEATS):
-        started = time.perf_counter()
+        started, used = time.perf_counter(), time.process_time()
         work()
-        if torch.cuda.is_available():
+        if device.type == "cuda":
             torch.cuda.synchronize()
-        spent.append(time.perf_counter() - started)
+        own = (time.process_time() - used) / threads
+        spent.append(own if device.type == "cpu" else time.perf_counter() - started)
     return min(spent)
 
 

@@ -15,8 +15,8 @@ from fedscal.reproduce.tables import SEEDS, Entry, protocol
 from fedscal.spec import EXECUTION_KEYS, RunSpec
 
 HEADING = "NOT A REPRODUCTION"
-_FREE = EXECUTION_KEYS | {"model", "threads", "device"}
-"""Keys that cannot change what is computed; the model is judged apart."""
+_FREE = EXECUTION_KEYS | {"model", "threads", "device", "precision", "micro_batch"}
+"""Keys that say how to compute, not what; the model is judged apart."""
 _CHOSEN = {"seed", "source", "method"}
 """Keys that choose a part of a table."""
 _VIT_SMALL = {"hidden_size": 384, "num_hidden_layers": 12, "patch_size": 16}
