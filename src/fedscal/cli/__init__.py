@@ -1,4 +1,4 @@
-"""The command line: ``fedscal run | compare | pretrain | predict | export | report | data | ...``."""
+"""The command line: ``fedscal run | compare | reproduce | predict | export | report | data | ...``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import typer
 
-from fedscal.cli import data, inspect, jobs, use
+from fedscal.cli import data, inspect, jobs, reproduce, use
 from fedscal.cli.output import print_error
 from fedscal.errors import FedscalError, OutOfSpace
 
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 app.command("run")(jobs.run)
 app.command("compare")(jobs.compare)
+app.command("reproduce")(reproduce.reproduce)
 app.command("pretrain")(jobs.pretrain)
 app.command("init")(use.init)
 app.command("audit")(use.audit)

@@ -15,17 +15,16 @@ import typer
 from fedscal import compare_tables, files, grid
 from fedscal.cli import output
 from fedscal.cli.allow import AllowCode
-from fedscal.cli.output import console, print_error, print_plain
-from fedscal.compare import Cell, Failed, cells_of, execute
-from fedscal.drivers.in_process import worker_count
+from fedscal.cli.many import end_with, execute_cells, show_tables
+from fedscal.cli.output import print_plain
+from fedscal.compare import cells_of
 from fedscal.errors import UsageError, nearest
 from fedscal.models.own import check_permission
 from fedscal.record import RunDirectory
 from fedscal.report import write_comparison, write_report
-from fedscal.report.table import Table
 from fedscal.run import adapt, prepare_data, resume
 from fedscal.source import source_model
-from fedscal.spec import DATA_KEYS, RunSpec, environment_keys, parse_assignments, read_recipe
+from fedscal.spec import RunSpec, environment_keys, parse_assignments, read_recipe
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[RECIPE] [key=value ...]", show_default=False)]
 Out = Annotated[Path | None, typer.Option("--out", help="Directory to write to.")]
@@ -135,7 +134,7 @@ def compare(
     out = out or Path("runs") / f"compare-{specs[0].benchmark}"
     cells = cells_of(specs, out)
     measured = compare_tables.find_baseline(cells, baseline)
-    failed = _execute(cells, jobs, quiet or as_json)
+    failed = execute_cells(cells, jobs, quiet or as_json)
     overall = compare_tables.overall_table(cells, measured)
     path = compare_tables.write_results(cells, out, "fedscal " + shlex.join(sys.argv[1:]), overall)
     finished = [cell.directory.path for cell in cells if cell.directory.finished]
@@ -144,43 +143,9 @@ def compare(
     if as_json:
         output.print_json(compare_tables.summaries(cells))
     elif not quiet:
-        _show_tables(compare_tables.all_tables(cells, overall))
+        show_tables(compare_tables.all_tables(cells, overall))
         print_plain(f"written: {path}, {out / 'comparison.html'}")
-    _end(failed, len(cells))
-
-
-def _execute(cells: list[Cell], jobs: int, quiet: bool) -> list[tuple[Cell, Failed]]:
-    jobs = worker_count(jobs, max(cell.spec.threads for cell in cells), len(cells))
-    finished = sum(cell.directory.finished for cell in cells)
-    listener = output.listener(quiet)
-    try:
-        for spec in _different_data(cells):  # here, where progress is seen, and not in every cell
-            prepare_data(spec, listener)
-        listener.stage(f"{len(cells)} runs, {finished} finished already, {jobs} at a time", len(cells))
-        return execute(cells, jobs, lambda cell: listener.advance())
-    finally:
-        listener.close()
-
-
-def _different_data(cells: list[Cell]) -> list[RunSpec]:
-    """Return a spec for every set of images that the unfinished cells need."""
-    waiting = [cell.spec for cell in cells if not cell.directory.finished]
-    return list({tuple(getattr(spec, key) for key in DATA_KEYS): spec for spec in waiting}.values())
-
-
-def _show_tables(tables: list[Table]) -> None:
-    for table in tables:
-        console.print(output.table_of(table.header, table.rows, f"{table.title}, accuracy in %"))
-        for note in table.notes:
-            print_plain(note)
-
-
-def _end(failed: list[tuple[Cell, Failed]], runs: int) -> None:
-    if failed:
-        cell, first = failed[0]
-        where = f"{cell.name} ({cell.directory.path.name})"
-        print_error(f"error: {len(failed)} of {runs} runs failed, the first {where}: {first.reason}")
-        raise typer.Exit(first.code)
+    end_with(failed, len(cells))
 
 
 def pretrain(

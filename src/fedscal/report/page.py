@@ -126,6 +126,35 @@ def comparison_page(runs: Sequence[Run], overall: Table | None = None) -> str:
     )
 
 
+def tables_page(
+    title: str,
+    tables: Sequence[Table],
+    caption: str,
+    warning: str = "",
+    notes: Sequence[str] = (),
+    figures: Sequence[tuple[str, str, str]] = (),
+) -> str:
+    """Return a page of tables and figures.
+
+    Args:
+        title: Its title.
+        tables: The tables, one below the other.
+        caption: What the numbers of each table are.
+        warning: What a reader must know before anything else.
+        notes: Sentences below the tables.
+        figures: Title, caption and svg of each figure; they come before the tables.
+    """
+    template = _environment().get_template("tables.html")
+    return template.render(
+        title=title,
+        tables=tables,
+        caption=caption,
+        warning=warning,
+        notes=notes,
+        figures=[Exhibit(name, text, Markup(svg)) for name, text, svg in figures if svg],
+    )
+
+
 def _method_figures(found: comparison.SourceTable, place: int) -> list[Exhibit]:
     wanted = [
         (
