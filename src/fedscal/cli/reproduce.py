@@ -9,11 +9,13 @@ from typing import Annotated
 import typer
 
 from fedscal.cli import output
+from fedscal.cli.allow import AllowCode
 from fedscal.cli.jobs import Json, Out, Quiet
 from fedscal.cli.many import end_with, execute_cells, show_tables
 from fedscal.cli.output import print_plain
 from fedscal.drivers.in_process import worker_count
 from fedscal.errors import UsageError
+from fedscal.models.own import check_permission
 from fedscal.reproduce import tables
 from fedscal.reproduce.datasets import locate
 from fedscal.reproduce.estimate import estimate
@@ -40,6 +42,7 @@ def reproduce(
     run: Annotated[bool, typer.Option(help="Run what is missing; or write what is finished.")] = True,
     quiet: Quiet = False,
     as_json: Json = False,
+    allow_code: AllowCode = False,
 ) -> None:
     """Make a table of the paper: its numbers, ours, and the difference.
 
@@ -55,6 +58,8 @@ def reproduce(
     given = {**environment_keys(), **parse_assignments(words or [])}
     copies = locate(tables.datasets_of(blocks), data)
     entries = tables.entries(blocks, copies, given, out / "cells")
+    for model in {entry.cell.spec.model for entry in entries}:
+        check_permission(model)
     if only_estimate:
         _estimate(entries, jobs, as_json)
         return
