@@ -54,7 +54,8 @@ class Layout:
 
 def data_for(spec: RunSpec) -> Benchmark:
     """Return the run's data set, with the views that its network needs."""
-    data = benchmark(spec.benchmark, spec.on_bad == "skip", spec.image_size, spec.classes)
+    skip = spec.on_bad == "skip"
+    data = benchmark(spec.benchmark, skip, spec.image_size, spec.classes, spec.trained_on)
     if spec.source_model:
         return _as_known(data, read_card(spec.source_model))
     if data.folder:

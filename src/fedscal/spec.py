@@ -112,7 +112,7 @@ class RunSpec:
         return spec
 
     def _check(self) -> None:
-        domains = benchmark(self.benchmark).domains
+        domains = benchmark(self.benchmark, source=self.trained_on).domains
         if self.clients and not self.source_model:
             raise UsageError("clients=DIR holds no source domain: give source_model=MODEL too.")
         if self.source not in domains and not (self.source_model and not self.source):
@@ -125,6 +125,11 @@ class RunSpec:
             raise UsageError(
                 f"adaptation={self.adaptation}: no such adaptation{nearest(self.adaptation, ADAPTATIONS)}"
             )
+
+    @property
+    def trained_on(self) -> str:
+        """The source domain, if the source model is trained in this run; empty if it is given."""
+        return "" if self.source_model else self.source
 
     def flat(self) -> dict[str, Value]:
         """Return all keys of this run, its method's hyper-parameters with their values in force included."""

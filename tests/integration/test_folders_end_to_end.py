@@ -54,6 +54,32 @@ def test_the_model_answers_for_single_files(fedscal, run, tree, tmp_path):
     assert {row["label"] for row in answers} <= {"left", "middle", "right"}
 
 
+def test_a_folder_of_classes_trains_a_source_model_and_domains_have_to_be_named(fedscal, tree, tmp_path):
+    words = [*SMALL, "pretrain_epochs=1", "--json", "--out"]
+    alone = fedscal("pretrain", "--data", tree / "Art", *words, tmp_path / "alone")
+    assert alone.code == 0, alone.err
+    card = json.loads((tmp_path / "alone" / "model.json").read_text())
+    assert (card["source"], card["classes"]) == ("Art", ["left", "middle", "right"])
+    several = fedscal("pretrain", "--data", tree, *words, tmp_path / "several")
+    assert several.code == 2
+    assert "give source=Art or Clip art or Photo" in several.err
+
+
+def test_an_audit_compares_with_the_source_model_and_the_card_tells_of_it(fedscal, run, tree, tmp_path):
+    ended = fedscal("audit", run, tree / "Photo", "--json")
+    assert ended.code == 0, ended.err
+    (site,) = json.loads(ended.out)["sites"]
+    assert (site["site"], site["images"]) == ("Photo", 36)
+    low, high = site["adapted"]["interval_95"]
+    assert low < site["adapted"]["accuracy"] < high or site["adapted"]["right"] in (0, 36)
+    exported = fedscal("export", run, "--format", "safetensors", "--out", tmp_path / "given.safetensors")
+    assert exported.code == 0, exported.err
+    card = (tmp_path / "given.md").read_text()
+    assert "Audit on labelled images" in card
+    assert summary(run)["weights_sha256"] in card
+    assert json.loads((run / "model" / "source.json").read_text())["weights_sha256"] in card
+
+
 def test_broken_files_are_refused_or_skipped(fedscal, tree, tmp_path):
     root = Path(shutil.copytree(tree, tmp_path / "tree"))
     (root / "Photo" / "left" / "cut.jpg").write_bytes(b"\xff\xd8\xff")

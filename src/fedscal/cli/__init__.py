@@ -77,7 +77,9 @@ def main() -> None:
         sys.exit(error.exit_code)
     except Interrupted:
         _heard()
-        print_error("interrupted. A run goes on with: fedscal run --resume DIR")
+        print_error(
+            "interrupted. A run goes on with fedscal run --resume DIR, other commands by repeating them."
+        )
         sys.exit(130)
     except MemoryError:
         print_error("error: out of memory. Use a smaller batch_size or fewer workers.")

@@ -18,6 +18,7 @@ from fedscal.cli.allow import AllowCode
 from fedscal.cli.many import end_with, execute_cells, show_tables
 from fedscal.cli.output import print_plain
 from fedscal.compare import cells_of
+from fedscal.data.folders import scan
 from fedscal.errors import UsageError, nearest
 from fedscal.models.own import check_permission
 from fedscal.record import RunDirectory
@@ -150,13 +151,18 @@ def compare(
 
 def pretrain(
     words: Words = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Labelled images: DIR/<class>/*, or DIR/<domain>/<class>/* and source=."),
+    ] = None,
     out: Out = None,
     quiet: Quiet = False,
     as_json: Json = False,
     allow_code: AllowCode = False,
 ) -> None:
     """Train the source model of a spec, or find it in the cache; say where it is, or copy it to --out."""
-    spec = RunSpec.make(**gather(words))
+    given = gather(words)
+    spec = RunSpec.make(**given if data is None else {**_source_images(data, given), **given})
     if spec.source_model:
         raise UsageError("source_model is given: there is nothing to train.")
     listener = output.listener(quiet or as_json)
@@ -172,6 +178,15 @@ def pretrain(
     elif not quiet:
         origin = "from the cache" if source.cached else f"trained in {source.seconds:.0f} s"
         print_plain(f"{spec.source}: {source.accuracy:.1f} % on held-out source images, {origin}\n{path}")
+
+
+def _source_images(folder: Path, given: dict[str, Any]) -> dict[str, str]:
+    """Return the keys that a folder of source images implies: classes at once, or domains that have them."""
+    found = scan(folder.resolve())
+    if found.classes and len(found.domains) > 1 and "source" not in given:
+        raise UsageError(f"{folder} holds several domains: give source={' or '.join(found.domains)}.")
+    source = next(iter(found.domains)) if found.classes else found.root.name
+    return {"benchmark": str(folder.resolve()), "source": source}
 
 
 def _copied(folder: Path, out: Path) -> Path:

@@ -21,7 +21,7 @@ from fedscal.data.examine import findings
 from fedscal.data.folders import scan
 from fedscal.data.pixels import MappedImages
 from fedscal.data.subset import with_classes
-from fedscal.data.tree import Tree
+from fedscal.data.tree import Tree, as_one_domain
 from fedscal.data.views import AugmentedViews
 from fedscal.errors import DataRefused
 
@@ -38,7 +38,9 @@ PHOTOGRAPHS = AugmentedViews(
 
 
 @lru_cache(maxsize=8)
-def folder_benchmark(root: str, skip_bad: bool = False, side: int = 0, classes: str = "") -> Benchmark:
+def folder_benchmark(
+    root: str, skip_bad: bool = False, side: int = 0, classes: str = "", source: str = ""
+) -> Benchmark:
     """Return the benchmark of a folder; the folder is read once a run.
 
     Args:
@@ -46,9 +48,10 @@ def folder_benchmark(root: str, skip_bad: bool = False, side: int = 0, classes: 
         skip_bad: leave out files that cannot be read.
         side: the side of the images that a network sees; 0: 224.
         classes: a subset of the classes, by name or by a file that lists them; empty: all.
+        source: the source domain; a folder of this name whose folders hold images is that domain itself.
     """
     side = side or _SIDE
-    tree = with_classes(_scanned(root), classes)
+    tree = with_classes(as_one_domain(_scanned(root), source), classes)
     return Benchmark(
         name=root,
         title=Path(root).name,

@@ -19,14 +19,16 @@ def is_folder(name: str) -> bool:
     return bool(name) and name not in BENCHMARKS and Path(name).is_dir()
 
 
-def benchmark(name: str, skip_bad: bool = False, side: int = 0, classes: str = "") -> Benchmark:
+def benchmark(
+    name: str, skip_bad: bool = False, side: int = 0, classes: str = "", source: str = ""
+) -> Benchmark:
     """Return the benchmark of this name or folder, or say which name was probably meant.
 
-    For a folder, ``skip_bad`` leaves files out that cannot be read, ``side`` is the size of its views, and
-    ``classes`` a subset of its classes.
+    For a folder, ``skip_bad`` leaves files out that cannot be read, ``side`` is the size of its views,
+    ``classes`` a subset of its classes, and ``source`` the domain that a model is trained on.
     """
     if is_folder(name):
-        return folder_benchmark(name, skip_bad, side, classes)
+        return folder_benchmark(name, skip_bad, side, classes, source)
     if name not in BENCHMARKS:
         refuse_pickles(Path(name))
         raise UsageError(f"unknown benchmark '{name}'{nearest(name, BENCHMARKS)}")

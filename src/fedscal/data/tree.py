@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 IMAGES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
@@ -42,6 +42,14 @@ class Tree:
         return tuple(
             sorted({f.label for files in self.domains.values() for f in files if f.label is not None})
         )
+
+
+def as_one_domain(tree: Tree, name: str) -> Tree:
+    """Read an unlabelled folder that is asked for by its own name as one domain whose folders are classes."""
+    if tree.classes or name != tree.root.name or name in tree.domains:
+        return tree
+    files = tuple(File(file.path, label) for label, found in tree.domains.items() for file in found)
+    return replace(tree, domains={name: files})
 
 
 def looks_like_an_image(name: str) -> bool:

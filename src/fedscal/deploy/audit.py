@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedscal.data.folders import scan
-from fedscal.data.tree import File, Tree
+from fedscal.data.tree import File, Tree, as_one_domain
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.predict import ask
 from fedscal.errors import DataRefused, nearest
@@ -78,11 +78,7 @@ def audit_table(found: Sequence[Audit]) -> Table:
 
 def _labelled(tree: Tree, classes: Sequence[str]) -> Mapping[str, Sequence[File]]:
     """Return the files by site; folders that are named like classes are the classes of one site."""
-    if not tree.classes:
-        files = [File(file.path, name) for name, found in tree.domains.items() for file in found]
-        sites: Mapping[str, Sequence[File]] = {tree.root.name: files}
-    else:
-        sites = tree.domains
+    sites = as_one_domain(tree, tree.root.name).domains
     for name in sorted({file.label or "" for found in sites.values() for file in found}):
         if name not in classes:
             raise DataRefused(f"{tree.root}: '{name}' is no class of the model{nearest(name, classes)}")
