@@ -143,7 +143,7 @@ def _execute(spec: RunSpec, directory: RunDirectory, listener: Listener) -> None
     layout = build_layout(spec)
     found = _latest(directory, listener)
     with compute_threads(spec.threads), _driver(spec, layout, directory, listener) as driver:
-        listener.stage(f"source model: {spec.source}", spec.pretrain_epochs)
+        listener.stage(f"source model: {spec.source_model or spec.source}", spec.pretrain_epochs)
         source = source_model(spec, listener.advance)
         _Run(spec, directory, layout, source, driver, listener).go(found)
 

@@ -21,7 +21,7 @@ from fedscal.errors import ModelRefused
 from fedscal.models.place import computes_in_bfloat16, find_device
 from fedscal.models.pretrain import SourceTraining, pretrain
 from fedscal.models.registry import fingerprint
-from fedscal.models.store import find_model, load_model, model_files
+from fedscal.models.store import find_model, load_model, model_files, read_card
 from fedscal.rng import compute_threads, stream_seed
 from fedscal.spec import RunSpec
 from fedscal.types import Weights
@@ -135,6 +135,6 @@ def model_card(spec: RunSpec) -> dict[str, Any]:
         "shape": list(data.shape),
         "classes": list(data.classes),
         "benchmark": spec.benchmark,
-        "source": spec.source,
+        "source": spec.source or read_card(spec.source_model).get("source", ""),
         **({"views": asdict(data.views)} if isinstance(data.views, AugmentedViews) else {}),
     }

@@ -110,7 +110,8 @@ def test_the_command_keeps_its_numbers_and_the_card_shows_them(
         'method = "fedwca"\nsource = "a"\nadaptation = "shot"\nbenchmark = "toy"\n'
     )
     clients = {"ward-0": {"domain": "ward", "images": 9, "entropy": 0.5, "effective_classes": 2.5}}
-    lines = [json.dumps({"round": index, "participants": [], "clients": clients}) for index in (0, 1)]
+    said = {"clients": clients, "participants": [], "warnings": ["predictions collapse"]}
+    lines = [json.dumps({"round": index, **said}) for index in (0, 1)]
     (model / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     use.audit(model, tmp_path / "ward", as_json=True)
     facts = json.loads(capsys.readouterr().out)
@@ -124,6 +125,9 @@ def test_the_command_keeps_its_numbers_and_the_card_shows_them(
     assert "| ward-0 | 9 | 0 | 0.50 | 0.50 | 2.5 |" in card, "no column of accuracies without labels"
     assert f"{site['adapted']['accuracy']:.1f} %" in card
     assert "also sends the share of each cluster model in its blend" in card
+    assert "- the run warned: predictions collapse" in card
+    selected = card_text(Classifier.open(model / "model" / "source.safetensors"))
+    assert "Audit" not in selected.partition("## Limits")[0], "it was not this model's"
 
 
 def test_a_model_alone_has_a_card_without_results(model: Path) -> None:

@@ -19,7 +19,7 @@ from fedscal.data.folders import scan
 from fedscal.data.suggest import recipe
 from fedscal.deploy.audit import audit as audited
 from fedscal.deploy.audit import audit_table
-from fedscal.deploy.card import AUDIT, card_text, run_of
+from fedscal.deploy.card import AUDIT, card_text, doubts, run_of
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.onnx import export_onnx
 from fedscal.deploy.predict import Answer, ask, files_at, write_csv
@@ -73,6 +73,7 @@ def predict(
 ) -> None:
     """Ask a model about images: file, label, confidence, and what is wrong with files that are none."""
     classifier, paths = Classifier.open(model, device.value, network), files_at(folder)
+    _warn(classifier)
     if out is None:
         problems = write_csv(ask(classifier, paths), sys.stdout)
     else:
@@ -81,6 +82,11 @@ def predict(
         print_plain(str(out))
     if problems:
         print_error(f"{problems} files are no whole images; the column 'problem' says why.")
+
+
+def _warn(classifier: Classifier) -> None:
+    for text in doubts(classifier):
+        print_error(f"warning: {text}")
 
 
 def _shown(answers: Iterable[Answer], total: int) -> Iterator[Answer]:
@@ -135,6 +141,7 @@ def export(
     An ONNX file is compared with the model before it is written.
     """
     classifier = Classifier.open(model, model=network)
+    _warn(classifier)
     path = out or Path(f"{classifier.path.stem}.{format_.value}")
     card = path.with_suffix(".md")
     files.write_bytes(card, card_text(classifier).encode())

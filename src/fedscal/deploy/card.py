@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from fedscal.data.views import AugmentedViews
 from fedscal.deploy.classifier import Classifier
-from fedscal.methods import METHODS, described
-from fedscal.models.store import read_card
-from fedscal.report.load import Run, dig, load_run, number
+from fedscal.methods import METHODS
+from fedscal.models.store import read_card, read_json
+from fedscal.report.load import Run, dig, load_run, number, whole
 from fedscal.report.model import client_rows, domain_rows, outcome, warnings
 from fedscal.report.table import Table
 from fedscal.report.text import decimals, percent, signed
@@ -34,7 +32,7 @@ def card_text(classifier: Classifier) -> str:
     run = run_of(classifier)
     parts = [*_identity(classifier, run), *_input(classifier)]
     if run:
-        parts += [*_results(run), *_traffic(run)]
+        parts += [*_results(run), *_audit(classifier, run), *_doubts(classifier), *_traffic(run)]
     return "\n\n".join([*parts, "## Limits", _list(_LIMITS)]) + "\n"
 
 
@@ -44,10 +42,22 @@ def run_of(classifier: Classifier) -> Run | None:
     return load_run(folder) if (folder / "spec.toml").exists() else None
 
 
+def doubts(classifier: Classifier) -> list[str]:
+    """Say why a user might want another model than this one; nothing if its run saw no reason."""
+    run = run_of(classifier)
+    found = [f"the run warned: {text}" for text in warnings(run)] if run else []
+    chosen = whole(run.summary.get("selected_round")) if run else None
+    selected = classifier.path.with_name("selected.safetensors")
+    if run and classifier.path.stem == "last" and chosen not in (None, run.last_round) and selected.exists():
+        found.append(f"without labels one would rather choose round {chosen}: {selected}")
+    return found
+
+
 def _identity(classifier: Classifier, run: Run | None) -> Iterator[str]:
     card = classifier.card
-    method = described(str(card["method"])) if "method" in card else "source model"
-    yield f"# Model card: {method} from {card.get('source', 'an unnamed source')}"
+    known = METHODS.get(str(card.get("method")))
+    method = known.title if known else str(card.get("method", "source model"))
+    yield f"# Model card: {method} from {card.get('source') or 'an unnamed source'}"
     facts = {
         "Network": card["model"],
         "Adapted by": f"{method}, {run.fact('adaptation')}, {card.get('round')} rounds" if run else "",
@@ -92,10 +102,19 @@ def _results(run: Run) -> Iterator[str]:
     if outcome(run).labelled:
         yield _table("Accuracy in the last round", _accuracy_rows(run))
     yield _table("Sites", _site_rows(run))
-    if (run.path / AUDIT).exists():
-        yield _table("Audit on labelled images that training never saw", _audit_rows(run.path / AUDIT))
-    if found := warnings(run):
-        yield "Warnings of the run:\n\n" + _list(found)
+
+
+def _audit(classifier: Classifier, run: Run) -> Iterator[str]:
+    """Show the last audit, if it was one of this model."""
+    path = run.path / AUDIT
+    found = read_json(path) if path.exists() else {}
+    if found.get("model_sha256") == classifier.card["weights_sha256"]:
+        yield _table("Audit on labelled images that training never saw", _audit_rows(found["sites"]))
+
+
+def _doubts(classifier: Classifier) -> Iterator[str]:
+    if found := doubts(classifier):
+        yield "Beware:\n\n" + _list(found)
 
 
 def _accuracy_rows(run: Run) -> Sequence[Mapping[str, str]]:
@@ -127,8 +146,7 @@ def _site_rows(run: Run) -> Sequence[Mapping[str, str]]:
     ]
 
 
-def _audit_rows(path: Path) -> Sequence[Mapping[str, str]]:
-    found: Sequence[Mapping[str, Any]] = json.loads(path.read_bytes())["sites"]
+def _audit_rows(found: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, str]]:
     return [
         {
             "site": str(row["site"]),
