@@ -19,7 +19,7 @@ from fedscal.data.pixels import take
 from fedscal.data.registry import benchmark
 from fedscal.data.views import AugmentedViews, views_of
 from fedscal.drivers.site import Site
-from fedscal.errors import DataRefused, TooFewClients, UsageError
+from fedscal.errors import DataRefused, TooFewClients, UsageError, some
 from fedscal.federation import Schedule
 from fedscal.methods import build_objective, build_rule, method
 from fedscal.models.network import Network
@@ -73,8 +73,7 @@ def _as_known(data: Benchmark, card: Mapping[str, Any]) -> Benchmark:
     if strange or (data.folder is None and data.classes != classes):
         raise DataRefused(
             f"{data.name} and the model have different classes; the model does not know "
-            f"{', '.join(strange[:5]) or 'their order'}. It knows {', '.join(classes[:10])}"
-            + (f" and {len(classes) - 10} more." if len(classes) > 10 else ".")
+            f"{', '.join(strange[:5]) or 'their order'}. It knows {some(classes, 10)}."
         )
     folder = data.folder.ordered(classes) if data.folder else None
     return replace(data, classes=classes, views=views_of(card) or data.views, folder=folder)

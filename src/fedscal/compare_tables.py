@@ -217,14 +217,14 @@ def _boards(cells: Sequence[Cell]) -> list[Table]:
     return list(leaderboards(comparison.source_tables(kept)))
 
 
-def to_markdown(cells: Sequence[Cell], command: str, overall: Table | None) -> str:
+def to_markdown(cells: Sequence[Cell], command: str, tables: Sequence[Table]) -> str:
     """Return all tables as Markdown, with the command that made them."""
     seeds = ", ".join(map(str, sorted({cell.spec.seed for cell in cells})))
     text = [
         f"`{command}`\n",
         f"Accuracy in %, mean ± standard deviation over seeds {seeds}. "
         "A setting that varies is named where it is not the default.\n",
-        *(table.markdown() for table in all_tables(cells, overall)),
+        *(table.markdown() for table in tables),
     ]
     return "\n".join(text)
 
@@ -236,9 +236,9 @@ def summaries(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     return [{"row": row.label, **cell.directory.summary()} for row, cell in pairs if cell.directory.finished]
 
 
-def write_results(cells: Sequence[Cell], out: Path, command: str, overall: Table | None) -> Path:
+def write_results(cells: Sequence[Cell], out: Path, command: str, tables: Sequence[Table]) -> Path:
     """Write ``comparison.md`` and ``comparison.json`` beside the runs."""
     files.write_json(out / "comparison.json", summaries(cells))
     path = out / "comparison.md"
-    files.write_bytes(path, to_markdown(cells, command, overall).encode())
+    files.write_bytes(path, to_markdown(cells, command, tables).encode())
     return path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _MOST_LISTED = 100
 
@@ -65,5 +65,14 @@ def nearest(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     if close:
         return f"; did you mean '{close[0]}'?"
-    more = f" and {len(known) - _MOST_LISTED} more" if len(known) > _MOST_LISTED else ""
-    return f"; known: {', '.join(known[:_MOST_LISTED])}{more}"
+    return f"; known: {some(known, _MOST_LISTED)}"
+
+
+def some(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """Return the first names, and how many more there are.
+
+    >>> some(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more

@@ -14,7 +14,7 @@ from fedscal import weights
 from fedscal.cli import use
 from fedscal.data.benchmark import Benchmark
 from fedscal.deploy.audit import ALL, audit
-from fedscal.deploy.card import card_text
+from fedscal.deploy.card import card_text, run_of
 from fedscal.deploy.classifier import Classifier
 from fedscal.errors import DataRefused
 from fedscal.models.network import Network
@@ -60,6 +60,11 @@ def opened(model: Path, right: bool) -> Classifier:
     classifier = Classifier.open(model)
     classifier.module.forward = Bands(right).forward  # type: ignore[method-assign]
     return classifier
+
+
+def card_of(place: Path) -> str:
+    classifier = Classifier.open(place)
+    return card_text(classifier, run_of(classifier))
 
 
 def test_right_answers_are_counted_site_by_site(model: Path, tmp_path: Path) -> None:
@@ -119,18 +124,18 @@ def test_the_command_keeps_its_numbers_and_the_card_shows_them(
     (site,) = facts["sites"]
     assert site["images"] == 9
     assert {"source", "adapted", "mended", "broken", "p"} <= site.keys()
-    card = card_text(Classifier.open(model))
+    card = card_of(model)
     assert ", ".join(classes) in card
     assert facts["model_sha256"] in card
     assert "| ward-0 | 9 | 0 | 0.50 | 0.50 | 2.5 |" in card, "no column of accuracies without labels"
     assert f"{site['adapted']['accuracy']:.1f} %" in card
     assert "also sends the share of each cluster model in its blend" in card
     assert "- the run warned: predictions collapse" in card
-    selected = card_text(Classifier.open(model / "model" / "source.safetensors"))
+    selected = card_of(model / "model" / "source.safetensors")
     assert "Audit" not in selected.partition("## Limits")[0], "it was not this model's"
 
 
 def test_a_model_alone_has_a_card_without_results(model: Path) -> None:
-    card = card_text(Classifier.open(model / "model" / "source.safetensors"))
+    card = card_of(model / "model" / "source.safetensors")
     assert "## Results" not in card
     assert "## Limits" in card

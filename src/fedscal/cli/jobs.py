@@ -137,14 +137,15 @@ def compare(
     measured = compare_tables.find_baseline(cells, baseline)
     failed = execute_cells(cells, jobs, quiet or as_json)
     overall = compare_tables.overall_table(cells, measured)
-    path = compare_tables.write_results(cells, out, "fedscal " + shlex.join(sys.argv[1:]), overall)
+    tables = compare_tables.all_tables(cells, overall)
+    path = compare_tables.write_results(cells, out, "fedscal " + shlex.join(sys.argv[1:]), tables)
     finished = [cell.directory.path for cell in cells if cell.directory.finished]
     if finished:
         write_comparison(finished, out / "comparison.html", overall)
     if as_json:
         output.print_json(compare_tables.summaries(cells))
     elif not quiet:
-        show_tables(compare_tables.all_tables(cells, overall))
+        show_tables(tables)
         print_plain(f"written: {path}, {out / 'comparison.html'}")
     end_with(failed, len(cells))
 

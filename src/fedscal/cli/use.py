@@ -24,6 +24,7 @@ from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.onnx import export_onnx
 from fedscal.deploy.predict import Answer, ask, files_at, write_csv
 from fedscal.errors import UsageError
+from fedscal.report.load import Run
 from fedscal.rng import stream
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run directory, or a model's .safetensors.")]
@@ -73,7 +74,7 @@ def predict(
 ) -> None:
     """Ask a model about images: file, label, confidence, and what is wrong with files that are none."""
     classifier, paths = Classifier.open(model, device.value, network), files_at(folder)
-    _warn(classifier)
+    _warn(classifier, run_of(classifier))
     if out is None:
         problems = write_csv(ask(classifier, paths), sys.stdout)
     else:
@@ -84,8 +85,8 @@ def predict(
         print_error(f"{problems} files are no whole images; the column 'problem' says why.")
 
 
-def _warn(classifier: Classifier) -> None:
-    for text in doubts(classifier):
+def _warn(classifier: Classifier, run: Run | None) -> None:
+    for text in doubts(classifier, run) if run else ():
         print_error(f"warning: {text}")
 
 
@@ -141,10 +142,11 @@ def export(
     An ONNX file is compared with the model before it is written.
     """
     classifier = Classifier.open(model, model=network)
-    _warn(classifier)
+    run = run_of(classifier)
+    _warn(classifier, run)
     path = out or Path(f"{classifier.path.stem}.{format_.value}")
     card = path.with_suffix(".md")
-    files.write_bytes(card, card_text(classifier).encode())
+    files.write_bytes(card, card_text(classifier, run).encode())
     print_plain(str(card))
     if format_ is Format.SAFETENSORS:
         files.write_bytes(path, classifier.path.read_bytes())

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedscal import files, weights
 from fedscal.data.benchmark import Benchmark, Progress
-from fedscal.errors import DataRefused, UsageError, nearest
+from fedscal.errors import DataRefused, UsageError, nearest, some
 from fedscal.types import Images
 
 Kind = Literal["images", "labels", "groups"]
@@ -109,9 +109,8 @@ def refuse_others(benchmark: Benchmark, known: Mapping[str, Any], since: str) ->
     if known.get("data_sha256") == content_digest(benchmark):
         return
     changed = benchmark.folder.changes(known.get("images", {})) if benchmark.folder else []
-    named = f": {'; '.join(changed[:_NAMED])}" if changed else ""
-    more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-    raise DataRefused(f"the data of {benchmark.name} are not those that {since} was begun with{named}{more}.")
+    named = f": {some(changed, _NAMED, '; ')}" if changed else ""
+    raise DataRefused(f"the data of {benchmark.name} are not those that {since} was begun with{named}.")
 
 
 def status(benchmark: Benchmark) -> Status:

@@ -25,7 +25,7 @@ from fedscal.data.benchmark import Progress
 from fedscal.data.decode import SIDE, Pixels, Unreadable, decode
 from fedscal.data.pixels import MappedImages
 from fedscal.data.tree import File
-from fedscal.errors import DataRefused
+from fedscal.errors import DataRefused, some
 
 _RULES = 2
 """To be raised whenever decoding gives other pixels, or other rows of the index."""
@@ -96,11 +96,8 @@ def refuse_bad(found: Decoded, skip: bool) -> None:
     bad, total = found.bad, len(found.bad) + len(found.files)
     if not bad or (skip and found.files):
         return
-    named = "; ".join(f"{one.path}: {one.reason}" for one in bad[:_NAMED])
-    more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
-    raise DataRefused(
-        f"{len(bad)} of {total} files cannot be used: {named}{more}. Mend them, or pass on_bad=skip."
-    )
+    named = some([f"{one.path}: {one.reason}" for one in bad], _NAMED, "; ")
+    raise DataRefused(f"{len(bad)} of {total} files cannot be used: {named}. Mend them, or pass on_bad=skip.")
 
 
 def changes(key: str, now: Decoded) -> Iterator[str]:

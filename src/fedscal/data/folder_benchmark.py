@@ -23,7 +23,7 @@ from fedscal.data.pixels import MappedImages
 from fedscal.data.subset import with_classes
 from fedscal.data.tree import Tree, as_one_domain
 from fedscal.data.views import AugmentedViews
-from fedscal.errors import DataRefused
+from fedscal.errors import DataRefused, some
 
 _SIDE = 224
 PHOTOGRAPHS = AugmentedViews(
@@ -171,7 +171,5 @@ class Folder:
             absent = sorted(set(self.tree.classes) - named)
             if named and absent:
                 raise DataRefused(
-                    f"{self.tree.root}: the domains have different classes; {domain} lacks "
-                    + ", ".join(absent[:5])
-                    + (f" and {len(absent) - 5} more." if len(absent) > 5 else ".")
+                    f"{self.tree.root}: the domains have different classes; {domain} lacks {some(absent, 5)}."
                 )

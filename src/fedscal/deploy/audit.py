@@ -42,8 +42,8 @@ class Audit:
         """Return the row's text."""
         mended, broken = self.changes
         compared = [f"{mended} / {broken}", f"{sign_test_p(mended, broken):.2g}"] if self.before else ["", ""]
-        before = _share(self.before) if self.before else ""
-        return [self.site, str(len(self.after)), before, _share(self.after), *compared]
+        before = share_text(_numbers(self.before)) if self.before else ""
+        return [self.site, str(len(self.after)), before, share_text(_numbers(self.after)), *compared]
 
     def facts(self) -> dict[str, Any]:
         """Return the numbers, for other programs."""
@@ -62,7 +62,7 @@ class Audit:
 def audit(adapted: Classifier, source: Classifier | None, folder: Path) -> list[Audit]:
     """Ask the models about ``folder/<site>/<class>/*`` or ``folder/<class>/*``; then a row for all sites."""
     found = [
-        Audit(site, _right(adapted, known), _right(source, known) if source else None)
+        Audit(site, list(_right(adapted, known)), list(_right(source, known)) if source else None)
         for site, known in _labelled(scan(folder), adapted.classes).items()
     ]
     if len(found) == 1:
@@ -85,20 +85,17 @@ def _labelled(tree: Tree, classes: Sequence[str]) -> Mapping[str, Sequence[File]
     return sites
 
 
-def _right(classifier: Classifier, known: Sequence[File]) -> list[bool]:
-    return list(_judged(classifier, known))
-
-
-def _judged(classifier: Classifier, known: Sequence[File]) -> Iterator[bool]:
+def _right(classifier: Classifier, known: Sequence[File]) -> Iterator[bool]:
     for file, answer in zip(known, ask(classifier, [file.path for file in known]), strict=True):
         if answer.problem:
             raise DataRefused(f"{file.path}: {answer.problem}. Remove it, or mend it.")
         yield answer.label == file.label
 
 
-def _share(right: Sequence[bool]) -> str:
-    low, high = wilson(sum(right), len(right))
-    return f"{percent(100 * sum(right) / len(right))} [{low:.1f}, {high:.1f}]"
+def share_text(numbers: Mapping[str, Any]) -> str:
+    """Write an accuracy with its interval."""
+    low, high = numbers["interval_95"]
+    return f"{percent(numbers['accuracy'])} [{low:.1f}, {high:.1f}]"
 
 
 def _numbers(right: Sequence[bool]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fedscal.data.views import AugmentedViews
+from fedscal.deploy.audit import share_text
 from fedscal.deploy.classifier import Classifier
 from fedscal.methods import METHODS
 from fedscal.models.store import read_card, read_json
@@ -27,12 +28,11 @@ _LIMITS = (
 )
 
 
-def card_text(classifier: Classifier) -> str:
-    """Return the card as Markdown; what a run tells is in it if the model lies in a run directory."""
-    run = run_of(classifier)
+def card_text(classifier: Classifier, run: Run | None) -> str:
+    """Return the card as Markdown, with what the model's run tells if there is one."""
     parts = [*_identity(classifier, run), *_input(classifier)]
     if run:
-        parts += [*_results(run), *_audit(classifier, run), *_doubts(classifier), *_traffic(run)]
+        parts += [*_results(run), *_audit(classifier, run), *_doubts(classifier, run), *_traffic(run)]
     return "\n\n".join([*parts, "## Limits", _list(_LIMITS)]) + "\n"
 
 
@@ -42,13 +42,12 @@ def run_of(classifier: Classifier) -> Run | None:
     return load_run(folder) if (folder / "spec.toml").exists() else None
 
 
-def doubts(classifier: Classifier) -> list[str]:
+def doubts(classifier: Classifier, run: Run) -> list[str]:
     """Say why a user might want another model than this one; nothing if its run saw no reason."""
-    run = run_of(classifier)
-    found = [f"the run warned: {text}" for text in warnings(run)] if run else []
-    chosen = whole(run.summary.get("selected_round")) if run else None
+    found = [f"the run warned: {text}" for text in warnings(run)]
+    chosen = whole(run.summary.get("selected_round"))
     selected = classifier.path.with_name("selected.safetensors")
-    if run and classifier.path.stem == "last" and chosen not in (None, run.last_round) and selected.exists():
+    if classifier.path.stem == "last" and chosen not in (None, run.last_round) and selected.exists():
         found.append(f"without labels one would rather choose round {chosen}: {selected}")
     return found
 
@@ -112,8 +111,8 @@ def _audit(classifier: Classifier, run: Run) -> Iterator[str]:
         yield _table("Audit on labelled images that training never saw", _audit_rows(found["sites"]))
 
 
-def _doubts(classifier: Classifier) -> Iterator[str]:
-    if found := doubts(classifier):
+def _doubts(classifier: Classifier, run: Run) -> Iterator[str]:
+    if found := doubts(classifier, run):
         yield "Beware:\n\n" + _list(found)
 
 
@@ -151,18 +150,11 @@ def _audit_rows(found: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, str
         {
             "site": str(row["site"]),
             "images": str(row["images"]),
-            "source model": _interval(row.get("source")),
-            "adapted": _interval(row["adapted"]),
+            "source model": share_text(row["source"]) if "source" in row else "",
+            "adapted": share_text(row["adapted"]),
         }
         for row in found
     ]
-
-
-def _interval(share: Mapping[str, Any] | None) -> str:
-    if not share:
-        return ""
-    low, high = share["interval_95"]
-    return f"{percent(share['accuracy'])} [{low:.1f}, {high:.1f}]"
 
 
 def _traffic(run: Run) -> Iterator[str]:

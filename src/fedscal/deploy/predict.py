@@ -31,11 +31,6 @@ class Answer:
     problem: str = ""
 
 
-def predict(classifier: Classifier, place: Path) -> Iterator[Answer]:
-    """Yield an answer for every image file at or below a place, in a fixed order."""
-    yield from ask(classifier, files_at(place))
-
-
 def files_at(place: Path) -> list[Path]:
     """Return the image files at or below a place; refuse one without any."""
     paths = [place] if place.is_file() else image_files(place)

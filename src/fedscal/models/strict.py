@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fedscal.errors import ModelRefused
+from fedscal.errors import ModelRefused, some
 
 _NAMED = 3
 
@@ -16,5 +16,4 @@ def refuse_differences(
     found = {"lack": missing, "hold, beyond the model,": strange, "have in another shape": misshaped}
     for trouble, names in found.items():
         if listed := sorted(names):
-            more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-            raise ModelRefused(f"{name}: its weights {trouble} {', '.join(listed[:_NAMED])}{more}.")
+            raise ModelRefused(f"{name}: its weights {trouble} {some(listed, _NAMED)}.")

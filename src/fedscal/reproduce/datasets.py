@@ -11,7 +11,7 @@ from pathlib import Path
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.folder_benchmark import Folder
 from fedscal.data.registry import benchmark
-from fedscal.errors import DataRefused
+from fedscal.errors import DataRefused, some
 
 _MOST_NAMED = 5
 
@@ -71,7 +71,7 @@ class Copy:
         title = self.dataset.title
         strange = sorted(set(found.domains) - set(self.folders.values()))
         if strange:
-            yield f"{title} has no domain {_some(strange)}"
+            yield f"{title} has no domain {some(strange, _MOST_NAMED)}"
         if sorted(map(_plain, found.classes)) != sorted(map(_plain, self.dataset.classes)):
             yield _other_classes(title, self.dataset.classes, found.classes)
         assert isinstance(found.folder, Folder), "a copy is a folder"
@@ -92,7 +92,9 @@ def locate(wanted: Sequence[DataSet], roots: Sequence[Path]) -> dict[str, Copy]:
         fitting = [(one, folders) for one in wanted if (folders := one.folders(domains))]
         if not fitting:
             known = "; or ".join(f"{', '.join(one.domains)} ({one.title})" for one in wanted)
-            raise DataRefused(f"--data {root} holds the folders {_some(domains)}; needed: {known}.")
+            raise DataRefused(
+                f"--data {root} holds the folders {some(domains, _MOST_NAMED)}; needed: {known}."
+            )
         for one, folders in fitting:
             if one.name in found:
                 raise DataRefused(f"--data {root} and {found[one.name].root} both hold {one.title}.")
@@ -103,13 +105,8 @@ def locate(wanted: Sequence[DataSet], roots: Sequence[Path]) -> dict[str, Copy]:
 def _other_classes(title: str, wanted: Sequence[str], found: Sequence[str]) -> str:
     have = {_plain(name) for name in found}
     absent = [name for name in wanted if _plain(name) not in have]
-    lacking = f", without {_some(absent)}" if absent else ""
+    lacking = f", without {some(absent, _MOST_NAMED)}" if absent else ""
     return f"{title} has {len(wanted)} classes, the folder {len(found)}{lacking}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
 
 
 def _plain(name: str) -> str:
