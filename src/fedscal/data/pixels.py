@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedscal.types import Images
 
-_KEPT = 128_000_000
+_KEPT = 64_000_000
 """Bytes that may be read before the pages that hold them are given back."""
 
 
