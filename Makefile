@@ -31,7 +31,7 @@ demo-flower: .venv/dev ## a server and three sites on this machine, over TLS, tw
 	timeout 900 $(BIN)/fedscal flower demo runs/demo-flower --sites 3
 
 test: .venv/dev ## run the tests
-	$(BIN)/pytest --numprocesses 2
+	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 check: lint types imports test ## what CI runs
 
@@ -49,8 +49,9 @@ types: .venv/dev ## static types
 imports: .venv/dev ## the layers, and that training cannot reach labels
 	$(BIN)/lint-imports
 
-bench: .venv/runtime ## seconds of a round against the bare passes that it needs
+bench: .venv/runtime ## seconds of a round against the bare passes that it needs; images a second and memory
 	$(BIN)/python -m benchmarks.rounds
+	$(BIN)/python -m benchmarks.images
 
 clean: ## remove the environment, caches and demo runs
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist runs/demo

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fedscal.errors import FedscalError
     from fedscal.federation import Driver, Schedule, federate
     from fedscal.methods import ADAPTATIONS, METHODS, Method
+    from fedscal.models.own import allow_code
     from fedscal.objective.term import Need, Objective, Term
     from fedscal.record import RunDirectory
     from fedscal.report import write_comparison, write_report
@@ -49,6 +50,7 @@ __all__ = [
     "Views",
     "__version__",
     "adapt",
+    "allow_code",
     "federate",
     "local_update",
     "resume",
@@ -63,6 +65,7 @@ _HOMES = {
     "fedscal.errors": ("FedscalError",),
     "fedscal.federation": ("Driver", "Schedule", "federate"),
     "fedscal.methods": ("ADAPTATIONS", "METHODS", "Method"),
+    "fedscal.models.own": ("allow_code",),
     "fedscal.objective.term": ("Need", "Objective", "Term"),
     "fedscal.record": ("RunDirectory",),
     "fedscal.report": ("write_comparison", "write_report"),

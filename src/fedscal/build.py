@@ -17,14 +17,15 @@ from fedscal.data.labels import labels
 from fedscal.data.partition import shards
 from fedscal.data.pixels import take
 from fedscal.data.registry import benchmark
-from fedscal.data.views import AugmentedViews
+from fedscal.data.views import AugmentedViews, views_of
 from fedscal.drivers.site import Site
-from fedscal.errors import DataRefused, TooFewClients, UsageError, nearest
+from fedscal.errors import DataRefused, TooFewClients, UsageError, nearest, some
 from fedscal.federation import Schedule
 from fedscal.methods import build_objective, build_rule, method
-from fedscal.models.huggingface import PREFIX, normalisation
 from fedscal.models.network import Network
-from fedscal.models.registry import build_network
+from fedscal.models.own import check_permission
+from fedscal.models.place import find_device, put
+from fedscal.models.registry import build_network, normalisation
 from fedscal.models.store import read_card
 from fedscal.objective.term import Need
 from fedscal.rng import stream
@@ -59,13 +60,16 @@ class Layout:
 
 def data_for(spec: RunSpec) -> Benchmark:
     """Return the run's data set, with the views that its network needs."""
-    data = benchmark(spec.benchmark, spec.on_bad == "skip", spec.image_size)
+    skip = spec.on_bad == "skip"
+    data = benchmark(spec.benchmark, skip, spec.image_size, spec.classes, spec.trained_on)
     if spec.source_model:
         return _as_known(data, read_card(spec.source_model))
-    if not (spec.model.startswith(PREFIX) and isinstance(data.views, AugmentedViews)):
+    if data.folder:
+        data.folder.require_same_classes()
+    known = normalisation(spec.model)
+    if known is None or not isinstance(data.views, AugmentedViews):
         return data
-    mean, std = normalisation(spec.model.removeprefix(PREFIX))
-    return replace(data, views=replace(data.views, mean=mean, std=std))
+    return replace(data, views=replace(data.views, mean=known[0], std=known[1]))
 
 
 def _as_known(data: Benchmark, card: Mapping[str, Any]) -> Benchmark:
@@ -75,21 +79,19 @@ def _as_known(data: Benchmark, card: Mapping[str, Any]) -> Benchmark:
     if strange or (data.folder is None and data.classes != classes):
         raise DataRefused(
             f"{data.name} and the model have different classes; the model does not know "
-            f"{', '.join(strange[:5]) or 'their order'}. It knows {', '.join(classes[:10])}"
-            + (f" and {len(classes) - 10} more." if len(classes) > 10 else ".")
+            f"{', '.join(strange[:5]) or 'their order'}. It knows {some(classes, 10)}."
         )
-    views = AugmentedViews(**card["views"]) if "views" in card else data.views
     folder = data.folder.ordered(classes) if data.folder else None
     # Of images that are at the sites, only the model knows the shape.
     shape = data.shape if any(data.shape) else tuple(card["shape"])
-    return replace(data, classes=classes, views=views, folder=folder, shape=shape)
+    return replace(data, classes=classes, views=views_of(card) or data.views, folder=folder, shape=shape)
 
 
 def build_layout(spec: RunSpec) -> Layout:
     """Cut every target domain into clients; a function of the seed alone."""
     data = data_for(spec)
     rows: dict[ClientId, tuple[str, Tensor]] = {}
-    empty = []
+    empty = list(data.folder.empty) if data.folder else []
     for domain in data.domains:
         if domain == spec.source:
             continue
@@ -155,14 +157,33 @@ def build_site(spec: RunSpec, only: ClientId = "") -> Site:
 
 
 def network_for(spec: RunSpec, data: Benchmark, seed: int = 0) -> Network:
-    """Build the run's network with the weights that the seed gives."""
-    return build_network(spec.model, data.shape, len(data.classes), seed)
+    """Build the run's network with the weights that the seed gives, where it shall compute."""
+    network = build_network(spec.model, data.shape, len(data.classes), seed)
+    if spec.micro_batch and network.norms:
+        raise UsageError(
+            f"micro_batch={spec.micro_batch}: the statistics of BatchNorm in {spec.model} are those of a "
+            "whole batch; leave it 0, or lower batch_size."
+        )
+    return put(network, spec.device, spec.precision)
+
+
+def check_network(spec: RunSpec) -> None:
+    """Refuse a network that cannot be built here, before anything is decoded, trained or written."""
+    check_permission(spec.model)
+    find_device(spec.device)
+    network_for(spec, data_for(spec))
 
 
 def build_training(spec: RunSpec) -> Training:
     """Return the clients' optimiser settings."""
     joint = {"auto": None, "joint": True, "separate": False}[spec.view_passes]
-    return Training(spec.local_epochs, spec.batch_size, joint=joint, label_view=spec.label_view)
+    return Training(
+        spec.local_epochs,
+        spec.batch_size,
+        joint=joint,
+        label_view=spec.label_view,
+        micro_batch=spec.micro_batch,
+    )
 
 
 def build_schedule(spec: RunSpec, layout: Layout) -> Schedule:

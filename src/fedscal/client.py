@@ -16,6 +16,7 @@ from torch.nn import Parameter
 from fedscal import weights
 from fedscal.data.benchmark import Views
 from fedscal.models.network import Network, predict
+from fedscal.models.place import device_memory, in_pieces
 from fedscal.objective.step import Models, Step
 from fedscal.objective.term import Need, Objective, State
 from fedscal.rng import Streams
@@ -40,6 +41,7 @@ class Training:
         joint: weak and strong view in one forward pass. None: only for networks without BatchNorm,
             where it changes nothing.
         label_view: the view that pseudo-labels and the threshold are taken from.
+        micro_batch: images whose activations are held at once; 0: those of the whole batch.
     """
 
     epochs: int = 5
@@ -49,6 +51,7 @@ class Training:
     clip: float = 1.0
     joint: bool | None = None
     label_view: Literal["evaluation", "weak"] = "evaluation"
+    micro_batch: int = 0
 
 
 class Diverged(ArithmeticError):
@@ -69,7 +72,7 @@ def local_update(
     ``network`` is the workbench: its weights are overwritten. Everything else is left untouched.
     """
     started = time.perf_counter()
-    with streams.for_layers():
+    with streams.for_layers(), device_memory():
         received, told = objective.start.begin(package.models, lambda model: _sweep(network, model, data))
         network.freeze_head()
         models = _models(network, received, package, memory, data, objective, training, streams)
@@ -117,7 +120,8 @@ def _train(
         total = torch.zeros(())
         _train_mode(network, len(data.images))
         for indices in batches(len(data.images), training.batch_size, order):
-            loss, states = objective.loss(_step(indices, data, models, weak, strong), states)
+            step = _step(indices, data, network.device, models, weak, strong)
+            loss, states = objective.loss(step, states)
             _descend(optimizer, loss, parameters, training.clip)
             total += loss.detach() * len(indices)
         if not torch.isfinite(total):
@@ -168,9 +172,14 @@ def _train_mode(network: Network, images: int) -> None:
 
 
 def _step(
-    indices: Tensor, data: ClientData, models: Models, weak: torch.Generator, strong: torch.Generator
+    indices: Tensor,
+    data: ClientData,
+    device: torch.device,
+    models: Models,
+    weak: torch.Generator,
+    strong: torch.Generator,
 ) -> Step:
-    images = data.images[indices]
+    images = data.images[indices].to(device)
     views = data.views
     return Step(indices, lambda: views.weak(images, weak), lambda: views.strong(images, strong), models)
 
@@ -199,14 +208,14 @@ def _models(
         generator = streams("server")
         once = predict(network, data.images, lambda images: data.views.weak(images, generator))
     return Models(
-        current=network,
+        current=in_pieces(network, training.micro_batch),
         server=_frozen_copy(network, received) if Need.SERVER in needs else None,
         previous=_frozen_copy(network, memory["previous"])
         if Need.PREVIOUS in needs and "previous" in memory
         else None,
         server_once=once,
         pairs=[
-            (parameter, received[name])
+            (parameter, received[name].to(network.device))
             for name, parameter in network.named_parameters()
             if parameter.requires_grad
         ],

@@ -11,6 +11,9 @@ from typing import Any
 from fedscal import files
 from fedscal.compare import Cell
 from fedscal.errors import UsageError, nearest
+from fedscal.report import comparison
+from fedscal.report.leaderboard import leaderboards
+from fedscal.report.load import load_run
 from fedscal.report.table import Table
 from fedscal.report.text import count, signed, spread
 from fedscal.rows import USUAL_BASELINE, Row, caveats, rows_of
@@ -203,15 +206,25 @@ def _missing(cells: Sequence[Cell]) -> Iterator[str]:
         yield f"Left out of the pairs, without a result: {count(len(missing), 'run')}, the first {first}."
 
 
-def to_markdown(cells: Sequence[Cell], command: str, overall: Table | None) -> str:
+def all_tables(cells: Sequence[Cell], overall: Table | None) -> list[Table]:
+    """Return what is to be shown of a comparison, in order."""
+    return [*_boards(cells), *source_tables(cells), *([overall] if overall else [])]
+
+
+def _boards(cells: Sequence[Cell]) -> list[Table]:
+    runs = [load_run(cell.directory.path) for cell in cells if cell.directory.finished]
+    kept, _ = comparison.usable(runs)
+    return list(leaderboards(comparison.source_tables(kept)))
+
+
+def to_markdown(cells: Sequence[Cell], command: str, tables: Sequence[Table]) -> str:
     """Return all tables as Markdown, with the command that made them."""
     seeds = ", ".join(map(str, sorted({cell.spec.seed for cell in cells})))
     text = [
         f"`{command}`\n",
         f"Accuracy in %, mean ± standard deviation over seeds {seeds}. "
         "A setting that varies is named where it is not the default.\n",
-        *(table.markdown() for table in source_tables(cells)),
-        *([overall.markdown()] if overall else []),
+        *(table.markdown() for table in tables),
     ]
     return "\n".join(text)
 
@@ -223,9 +236,9 @@ def summaries(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     return [{"row": row.label, **cell.directory.summary()} for row, cell in pairs if cell.directory.finished]
 
 
-def write_results(cells: Sequence[Cell], out: Path, command: str, overall: Table | None) -> Path:
+def write_results(cells: Sequence[Cell], out: Path, command: str, tables: Sequence[Table]) -> Path:
     """Write ``comparison.md`` and ``comparison.json`` beside the runs."""
     files.write_json(out / "comparison.json", summaries(cells))
     path = out / "comparison.md"
-    files.write_bytes(path, to_markdown(cells, command, overall).encode())
+    files.write_bytes(path, to_markdown(cells, command, tables).encode())
     return path

@@ -22,6 +22,7 @@ from fedscal.drivers.flower import checkup
 from fedscal.drivers.flower.machines import Address
 from fedscal.files import cache_dir
 from fedscal.methods import build_objective
+from fedscal.models.place import computes_in_bfloat16, find_device, put
 from fedscal.models.registry import build_network
 from fedscal.rng import Streams
 from fedscal.types import Package
@@ -86,11 +87,17 @@ def _torchvision() -> Finding:
 
 def _machine() -> Iterator[Finding]:
     yield Finding("cores", True, str(os.cpu_count()))
+    yield Finding("device", True, _device(find_device("auto")))
     folder = cache_dir()
     existing = next(path for path in [folder, *folder.parents] if path.exists())
     free = shutil.disk_usage(existing).free
     yield Finding("disk", free > _LEAST_BYTES, f"{free / 1e9:.1f} GB free at {existing}", "free some space")
     yield _writable(folder)
+
+
+def _device(found: torch.device) -> str:
+    name = f" ({torch.cuda.get_device_name()})" if found.type == "cuda" else ""
+    return f"{found.type}{name}, {'bf16' if computes_in_bfloat16('auto', found) else 'fp32'}"
 
 
 def _writable(folder: Path) -> Finding:
@@ -105,8 +112,11 @@ def _writable(folder: Path) -> Finding:
 
 
 def _training_step() -> Finding:
-    """Train a network for one epoch on noise, with the real loop and FedSCAl's whole objective."""
-    network = build_network("convnet", (1, 32, 32), 10)
+    """Train a network for one epoch on noise, with the real loop and FedSCAl's whole objective.
+
+    It computes where a run would, so that a device that does not work shows it here.
+    """
+    network = put(build_network("convnet", (1, 32, 32), 10), "auto", "auto")
     noise = torch.randint(0, 256, (16, 1, 32, 32), generator=torch.Generator().manual_seed(0))
     data = ClientData(noise.to(torch.uint8), AugmentedViews())
     package = Package(1, 0.01, {"server": snapshot(network.state_dict())})

@@ -9,9 +9,10 @@ from typing import Protocol
 
 from fedscal.build import Layout, build_layout, build_schedule, build_site, data_for
 from fedscal.data.benchmark import Progress
-from fedscal.data.cache import prepare
+from fedscal.data.cache import identity, prepare
 from fedscal.drivers.in_process import Executor, InProcess, WorkerProcess, worker_count
 from fedscal.federation import Driver
+from fedscal.models.place import find_device
 from fedscal.record import RunDirectory
 from fedscal.spec import RunSpec
 from fedscal.types import ClientId
@@ -39,9 +40,7 @@ class Embedded:
 
     def find(self, progress: Progress) -> Layout:
         """Build or decode the images; cut them into clients."""
-        data = data_for(self.spec)
-        progress.stage(f"data: {data.name}", 0)
-        prepare(data)
+        prepare_data(self.spec, progress)
         return build_layout(self.spec)
 
     def driver(
@@ -50,9 +49,18 @@ class Embedded:
         """Start as many worker processes as the cores and the round's clients allow."""
         spec = self.spec
         asked = len(build_schedule(spec, layout).sample(layout.clients, spec.seed, 1))
-        count = worker_count(spec.workers, spec.threads, asked)
-        keys = {**spec.flat(), **spec.hyper}
+        # On a device of its own a second process would fight for its memory: one, unless more are asked for.
+        alone = find_device(spec.device).type != "cpu"
+        count = worker_count(spec.workers or int(alone), spec.threads, asked)
+        begin = {"spec": {**spec.flat(), **spec.hyper}, "data": identity(data_for(spec))}
         executors: list[Executor] = (
-            [WorkerProcess(keys) for _ in range(count)] if count > 1 else [build_site(spec)]
+            [WorkerProcess(begin) for _ in range(count)] if count > 1 else [build_site(spec)]
         )
         return InProcess(layout.clients, executors, directory.checkpoints.memories, answered)
+
+
+def prepare_data(spec: RunSpec, progress: Progress) -> None:
+    """Build or decode the images of a spec, unless the cache has them."""
+    data = data_for(spec)
+    progress.stage(f"data: {data.name}", 0)
+    prepare(data, progress)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+_MOST_LISTED = 100
 
 
 class FedscalError(Exception):
@@ -48,12 +50,29 @@ class OutOfSpace(FedscalError):
     exit_code = 7
 
 
+def first_line(error: Exception) -> str:
+    """Return what an error of another package says, as far as it fits into a sentence."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the closest known word, or list the known words.
+    """Return ``"; did you mean 'x'?"`` for the closest known word, or list the known words, unless many.
 
     >>> nearest("rouns", ["rounds", "seed"])
     "; did you mean 'rounds'?"
     """
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(known)}"
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    return f"; known: {some(known, _MOST_LISTED)}"
+
+
+def some(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """Return the first names, and how many more there are.
+
+    >>> some(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more

@@ -120,6 +120,12 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def sha256_of(path: Path) -> str:
+    """Return the hexadecimal sha256 of a file, however large."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 @contextmanager
 def only_process(directory: Path) -> Iterator[None]:
     """Hold a directory against other processes; the lock of a process that died is free again."""

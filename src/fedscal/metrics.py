@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from fedscal.errors import some
 from fedscal.federation import Round
 from fedscal.types import ClientId, Metrics, Reply
 from fedscal.weights import byte_count, flatten
@@ -13,6 +14,7 @@ from fedscal.weights import byte_count, flatten
 Line = dict[str, Any]
 SIGNALS = {"entropy": -1.0, "infomax": 1.0, "snd": 1.0}
 """The label-free signals, with the sign that makes larger better."""
+_NAMED = 3
 _COLLAPSED = 0.5
 _FEWEST_IMAGES = 20
 """Of fewer images than that, the number of predicted classes says nothing."""
@@ -115,18 +117,20 @@ def _signals(clients: Mapping[ClientId, Mapping[str, Any]]) -> dict[str, float]:
 def doubtful_source(clients: Mapping[ClientId, Mapping[str, Any]]) -> list[str]:
     """Warn where the source model predicts next to one class only: it may be the wrong model."""
     poor = [client for client, row in clients.items() if row["effective_classes"] < 1.5 and _telling(row)]
-    return [f"the source model predicts nearly one class only for {_some(poor)}"] if poor else []
+    return (
+        [f"the source model predicts nearly one class only for {some(sorted(poor), _NAMED)}"] if poor else []
+    )
 
 
 def left_out(empty: Sequence[ClientId]) -> list[str]:
     """Name the clients that have nothing to train on."""
-    return [f"without an image and left out: {_some(empty)}"] if empty else []
+    return [f"without an image and left out: {some(sorted(empty), _NAMED)}"] if empty else []
 
 
 def not_judged(judged: Mapping[ClientId, Metrics]) -> list[str]:
     """Name the clients that could not be reached to judge the model."""
     silent = [client for client, metrics in judged.items() if "stale" in metrics]
-    return [f"numbers of an earlier round stand for {_some(silent)}: not reached"] if silent else []
+    return [f"numbers of an earlier round stand for {some(silent, _NAMED)}: not reached"] if silent else []
 
 
 def _telling(row: Mapping[str, Any]) -> bool:
@@ -147,7 +151,9 @@ def with_verdicts(line: Line, earlier: Sequence[Line], signal: str) -> Line:
     """Add the collapse warning and the label-free selected round so far."""
     fallen = collapsed(line, earlier[0]) if earlier else []
     if fallen:
-        warning = f"round {line['round']}: predictions collapse to few classes for {_some(fallen)}"
+        warning = (
+            f"round {line['round']}: predictions collapse to few classes for {some(sorted(fallen), _NAMED)}"
+        )
         line = {**line, "warnings": [*line["warnings"], warning]}
     return {**line, "selected_round": selected_round([*earlier, line], signal)}
 
@@ -160,11 +166,6 @@ def selected_round(lines: Sequence[Line], signal: str) -> int:
     healthy = [line for line in lines if not collapsed(line, lines[0])]
     best = max(healthy, key=lambda line: (sign * line["signals"][signal], line["round"]))
     return int(best["round"])
-
-
-def _some(names: Iterable[str], most: int = 3) -> str:
-    names = sorted(names)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def void_rounds(lines: Sequence[Line]) -> int:

@@ -16,10 +16,11 @@ import torch
 from fedscal import files
 from fedscal.build import data_for
 from fedscal.checkpoint import Checkpoints
-from fedscal.data.cache import content_digest
+from fedscal.data.cache import identity, refuse_others
 from fedscal.drivers.in_process import worker_count
-from fedscal.errors import DataRefused, ModelRefused, UsageError
+from fedscal.errors import ModelRefused, UsageError
 from fedscal.metrics import Line
+from fedscal.models.place import find_device
 from fedscal.models.store import read_card, read_json
 from fedscal.spec import RunSpec, read_recipe
 from fedscal.version import __version__
@@ -78,11 +79,12 @@ class RunDirectory:
         before, now = read_json(self.path / "environment.json"), environment(spec)
         if before.get("spec_sha256") != now["spec_sha256"]:
             raise UsageError(f"{self.path / 'spec.toml'} was changed after the run was begun; undo that.")
-        if before.get("data_sha256") != now["data_sha256"]:
-            raise DataRefused(f"the data of {spec.benchmark} are not those that {self.path} was begun with.")
+        refuse_others(data_for(spec), before, str(self.path))
         if before.get("source_model_sha256") != now["source_model_sha256"]:
             raise ModelRefused(f"{spec.source_model} is not the model that {self.path} was begun with.")
-        changed = [key for key in ("fedscal", "python", "torch", "machine") if before.get(key) != now[key]]
+        before = {"device": "cpu", **before}  # runs that do not say it were begun when there was no other
+        kinds = ("fedscal", "python", "torch", "machine", "device")
+        changed = [key for key in kinds if before.get(key) != now[key]]
         text = "{key} was {before} and is {now}: the result may differ in the last bits"
         return [text.format(key=key, before=before.get(key), now=now[key]) for key in changed]
 
@@ -141,10 +143,11 @@ def environment(spec: RunSpec) -> dict[str, Any]:
         "torch": torch.__version__,
         "platform": platform.platform(),
         "machine": platform.machine(),
-        "data_sha256": content_digest(data_for(spec)),
+        **identity(data_for(spec)),
         "spec_sha256": spec.digest(),
         "source_model_sha256": read_card(spec.source_model).get("file_sha256") if spec.source_model else None,
         "cores": os.cpu_count(),
         "threads": spec.threads,
+        "device": find_device(spec.device).type,
         "workers": worker_count(spec.workers, spec.threads, 10**6),
     }

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedscal import files, weights
-from fedscal.build import Layout, build_schedule, check_feasible, data_for, network_for
+from fedscal.build import Layout, build_schedule, check_feasible, check_network, data_for, network_for
 from fedscal.checkpoint import Checkpoint
+from fedscal.data.folder_benchmark import looked_at_once
 from fedscal.embedded import Embedded, Federation
 from fedscal.errors import UsageError
 from fedscal.federation import Driver, Round, Schedule, federate
@@ -89,7 +90,8 @@ def adapt(
 ) -> RunDirectory:
     """Run a spec in a new directory; return the directory of the finished run."""
     directory, listener = RunDirectory(Path(out)), listener or Silent()
-    with files.only_process(directory.path):
+    check_network(spec)
+    with files.only_process(directory.path), looked_at_once():
         if directory.started:
             raise UsageError(f"{out} already holds a run. Go on with --resume {out}, or give another --out.")
         federation = where(spec)
@@ -113,13 +115,14 @@ def resume(
     """
     directory, listener = RunDirectory(Path(out)), listener or Silent()
     directory.spec()  # a directory without a run is an error before anything is made in it
-    with files.only_process(directory.path):
+    with files.only_process(directory.path), looked_at_once():
         spec = directory.spec()
         refused = sorted(set(changes) - EXECUTION_KEYS)
         if refused:
             raise UsageError(
                 f"{refused[0]} cannot change in a resumed run, only {', '.join(sorted(EXECUTION_KEYS))}."
             )
+        check_network(spec)
         federation = where(spec.replace(**changes))
         layout = federation.find(listener)
         for text in directory.moved(spec):
@@ -138,7 +141,7 @@ def _execute(
         compute_threads(spec.threads),
         federation.driver(layout, directory, listener.answered) as driver,
     ):
-        listener.stage(f"source model: {spec.source}", spec.pretrain_epochs)
+        listener.stage(f"source model: {spec.source_model or spec.source}", spec.pretrain_epochs)
         source = source_model(spec, listener.advance)
         _Run(spec, directory, layout, source, driver, listener).go(found)
 
@@ -207,7 +210,8 @@ class _Run:
         self.directory.save_model(model_files("source", self.source.weights, model_card(self.spec)))
         judged = self.driver.evaluate(self._deployed(rule, state))
         line = source_line(judged, self.domains, time.perf_counter() - started)
-        line["warnings"] += left_out(self.layout.empty)
+        folder = data_for(self.spec).folder
+        line["warnings"] += [*left_out(self.layout.empty), *(folder.warnings() if folder else [])]
         for text in line["warnings"]:
             self.listener.warn(text)
         self._save(with_verdicts(line, [], self.spec.select), state)

@@ -1,9 +1,10 @@
-"""Is a mean difference between paired runs more than luck? An exact test, and a correction for many rows."""
+"""What is more than luck: exact tests on pairs, a correction for many rows, an interval for a share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from math import comb, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from fedscal import rng
 
 _EXACT_UP_TO = 16
 _DRAWN, _AT_ONCE = 100_000, 10_000
+_NORMAL_95 = 1.959963984540054
 _ROUNDING = 1e-9
 """Sums that are equal but for the order of their summands count as equal."""
 
@@ -61,3 +63,28 @@ def holm(p_values: Sequence[float]) -> list[float]:
     scaled = [min(1.0, (len(order) - rank) * p_values[place]) for rank, place in enumerate(order)]
     corrected = dict(zip(order, accumulate(scaled, max), strict=True))
     return [corrected[place] for place in range(len(p_values))]
+
+
+def sign_test_p(better: int, worse: int) -> float:
+    """Return the two-sided p of the exact sign test, McNemar's for right and wrong; ties say nothing.
+
+    >>> sign_test_p(5, 0), sign_test_p(3, 3)
+    (0.0625, 1.0)
+    """
+    pairs = better + worse
+    tail = sum(comb(pairs, count) for count in range(min(better, worse) + 1))
+    return float(min(1.0, 2 * tail / 2**pairs))
+
+
+def wilson(right: int, count: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share, in %: the whole range if nothing was counted.
+
+    >>> [round(bound, 1) for bound in wilson(8, 10)]
+    [49.0, 94.3]
+    """
+    if count == 0:
+        return 0.0, 100.0
+    share, weight = right / count, _NORMAL_95**2 / count
+    middle = share + weight / 2
+    half = _NORMAL_95 * sqrt(share * (1 - share) / count + weight / (4 * count))
+    return 100 * (middle - half) / (1 + weight), 100 * (middle + half) / (1 + weight)

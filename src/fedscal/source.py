@@ -18,8 +18,10 @@ from fedscal.data.cache import content_digest, groups, images
 from fedscal.data.labels import known_labels
 from fedscal.data.views import AugmentedViews
 from fedscal.errors import ModelRefused
+from fedscal.models.place import computes_in_bfloat16, find_device
 from fedscal.models.pretrain import SourceTraining, pretrain
-from fedscal.models.store import find_model, load_model, model_files
+from fedscal.models.registry import fingerprint
+from fedscal.models.store import find_model, load_model, model_files, read_card
 from fedscal.rng import compute_threads, stream_seed
 from fedscal.spec import RunSpec
 from fedscal.types import Weights
@@ -79,7 +81,20 @@ def _identity(spec: RunSpec, data: Benchmark, recipe: SourceTraining) -> dict[st
         "seed": spec.seed,
         "threads": spec.threads,
         "torch": torch.__version__,
+        **_elsewhere(spec),
     }
+
+
+def _elsewhere(spec: RunSpec) -> dict[str, Any]:
+    """Return what is not plain: a model that is files, or a device, a precision or pieces of batches."""
+    device = find_device(spec.device)
+    differs = {
+        "model_files": fingerprint(spec.model),
+        "device": device.type != "cpu" and device.type,
+        "bfloat16": computes_in_bfloat16(spec.precision, device),
+        "micro_batch": spec.micro_batch,
+    }
+    return {key: value for key, value in differs.items() if value}
 
 
 def _train(
@@ -95,7 +110,15 @@ def _train(
     pictures, truth = images(data, spec.source), known_labels(data, spec.source)
     with compute_threads(spec.threads):
         made = pretrain(
-            network, pictures, truth, data.views, recipe, spec.seed, on_epoch, groups(data, spec.source)
+            network,
+            pictures,
+            truth,
+            data.views,
+            recipe,
+            spec.seed,
+            on_epoch,
+            groups(data, spec.source),
+            spec.micro_batch,
         )
     seconds = time.perf_counter() - started
     card = {**model_card(spec), "source_accuracy": made.accuracy, "seconds": seconds, "made_from": identity}
@@ -112,6 +135,6 @@ def model_card(spec: RunSpec) -> dict[str, Any]:
         "shape": list(data.shape),
         "classes": list(data.classes),
         "benchmark": spec.benchmark,
-        "source": spec.source,
+        "source": spec.source or read_card(spec.source_model).get("source", ""),
         **({"views": asdict(data.views)} if isinstance(data.views, AugmentedViews) else {}),
     }

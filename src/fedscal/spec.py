@@ -18,17 +18,20 @@ from fedscal.data.registry import benchmark
 from fedscal.errors import UsageError, nearest
 from fedscal.files import sha256
 from fedscal.methods import ADAPTATIONS, hyperparameters, method, parts_of
+from fedscal.models.own import PERMISSION
 from fedscal.models.registry import check_model
 from fedscal.models.store import read_card
 from fedscal.options import Option, Value, option, options_of
 
 _ENV_PREFIX = "FEDSCAL_"
-_ENV_OTHER = {"FEDSCAL_CACHE", "FEDSCAL_NPM_REGISTRY"}
+_ENV_OTHER = {"FEDSCAL_CACHE", "FEDSCAL_NPM_REGISTRY", PERMISSION}
 _MAX_RECIPE_BYTES = 1_000_000
 EXECUTION_KEYS = frozenset({"workers"})
 """Keys that cannot move a bit of the result."""
-LATER_KEYS = frozenset({"attackers", "norm_limit", "transport"})
-"""Keys that came later: at their defaults a run is what it was without them, and keeps its hash."""
+DATA_KEYS = ("benchmark", "classes", "image_size", "on_bad", "source_model")
+"""Keys that decide which images are prepared."""
+LATER_KEYS = frozenset({"classes", "precision", "micro_batch", "attackers", "norm_limit", "transport"})
+"""Keys that came when runs had been recorded: at their defaults they leave a digest as it was."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,9 @@ class RunSpec:
     source: str = option("", "domain that the source model is trained on; the others are the clients'")
     method: str = option("fedscal", "federated method, see `fedscal methods`")
     adaptation: str = option("", "local adaptation in the LoA slot; the method's own if not given")
-    model: str = option("convnet", "network")
+    model: str = option(
+        "convnet", "network: convnet, efficientnet-lite0, hf:<folder>, timm:<name>, package.module:factory"
+    )
     rounds: int = option(12, "communication rounds T", low=1, high=100_000)
     local_epochs: int = option(5, "local epochs E", low=1, high=10_000)
     participation: float = option(0.3, "share of the clients that take part in a round", above=0, high=1)
@@ -68,6 +73,9 @@ class RunSpec:
         "fp32", "how weights travel between the machines of a Flower federation"
     )
     image_size: int = option(0, "side of the views of a folder's images; 0: 224", low=0)
+    classes: str = option(
+        "", "a folder's classes to keep: domainnet-10, or a file with one a line; all if empty"
+    )
     on_bad: Literal["error", "skip"] = option("error", "what to do with files that are no whole images")
     seed: int = option(0, "seed of every random stream", low=0, high=2**31 - 1)
     workers: int = option(
@@ -76,7 +84,15 @@ class RunSpec:
     threads: int = option(
         1, "threads of each process; results are equal bit for bit only for the same number", low=1, high=1024
     )
-    device: Literal["auto", "cpu"] = option("auto", "where to compute")
+    device: Literal["auto", "cpu", "cuda", "mps"] = option(
+        "auto", "where networks compute; auto: the first of cuda, mps and cpu that is there"
+    )
+    precision: Literal["auto", "fp32", "bf16"] = option(
+        "auto", "numbers that a backbone computes with; auto: bf16 on CUDA devices made for it, else fp32"
+    )
+    micro_batch: int = option(
+        0, "images whose activations are held at once, for the same step in less memory; 0: all", low=0
+    )
     hyper: Mapping[str, Value] = field(default_factory=dict)
     """Hyper-parameters of the method's terms and rule that differ from their defaults."""
 
@@ -102,7 +118,7 @@ class RunSpec:
         return spec
 
     def _check(self) -> None:
-        domains = benchmark(self.benchmark).domains
+        domains = benchmark(self.benchmark, source=self.trained_on).domains
         if self.clients and not self.source_model:
             raise UsageError("clients=DIR holds no source domain: give source_model=MODEL too.")
         if self.transport != "fp32" and not self.clients.startswith(SITES):
@@ -117,6 +133,11 @@ class RunSpec:
             raise UsageError(
                 f"adaptation={self.adaptation}: no such adaptation{nearest(self.adaptation, ADAPTATIONS)}"
             )
+
+    @property
+    def trained_on(self) -> str:
+        """The source domain, if the source model is trained in this run; empty if it is given."""
+        return "" if self.source_model else self.source
 
     def flat(self) -> dict[str, Value]:
         """Return all keys of this run, its method's hyper-parameters with their values in force included."""

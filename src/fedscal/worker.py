@@ -12,9 +12,11 @@ import queue
 import signal
 import sys
 import threading
-from typing import BinaryIO
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
 
-from fedscal.build import build_site
+from fedscal.build import build_site, data_for
+from fedscal.data.cache import refuse_others
 from fedscal.drivers.site import Site
 from fedscal.drivers.wire import (
     Message,
@@ -25,6 +27,7 @@ from fedscal.drivers.wire import (
     split_memory,
     write_message,
 )
+from fedscal.errors import DataRefused, OutOfSpace
 from fedscal.rng import compute_threads
 from fedscal.spec import RunSpec
 from fedscal.types import Package
@@ -55,6 +58,26 @@ def _requests(stream: BinaryIO) -> queue.Queue[Message]:
     return inbox
 
 
+def _responder(spec: RunSpec, known: Mapping[str, Any]) -> Callable[[Message], Message]:
+    """Return what answers requests: the client side, or why it cannot use the images that it finds."""
+    try:
+        refuse_others(data_for(spec), known, "the run")
+        site = build_site(spec)
+    except DataRefused as error:
+        refused = Message({"error": str(error), "code": error.exit_code})
+        return lambda request: refused
+    return lambda request: _answer_or_trouble(site, request)
+
+
+def _answer_or_trouble(site: Site, request: Message) -> Message:
+    try:
+        return answer(site, request)
+    except OutOfSpace as error:
+        return Message({"error": str(error), "code": error.exit_code})
+    except Exception as error:  # one client's trouble must not take the others down
+        return Message({"error": f"{type(error).__name__}: {error}"})
+
+
 def main() -> None:
     """Serve requests until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
@@ -68,14 +91,9 @@ def main() -> None:
     # torch imports this at the first optimiser step: seconds that pass unseen while the source model trains.
     importlib.import_module("torch._dynamo")
     with compute_threads(spec.threads):
-        site = build_site(spec)
+        respond = _responder(spec, first.header["data"])
         while True:
-            request = inbox.get()
-            try:
-                result = answer(site, request)
-            except Exception as error:  # one client's trouble must not take the others down
-                result = Message({"error": f"{type(error).__name__}: {error}"})
-            write_message(out, result)
+            write_message(out, respond(inbox.get()))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 from harness import environment
 
-PAGES = {"01_quickstart": "runs/*/report.html", "02_new_term": "runs/new-term/comparison.html"}
+PAGES = {
+    "01_quickstart": "runs/*/report.html",
+    "02_new_term": "runs/new-term/comparison.html",
+    "03_own_backbone": "runs/own-backbone/report.html",
+}
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
 

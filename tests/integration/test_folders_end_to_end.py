@@ -54,6 +54,32 @@ def test_the_model_answers_for_single_files(fedscal, run, tree, tmp_path):
     assert {row["label"] for row in answers} <= {"left", "middle", "right"}
 
 
+def test_a_folder_of_classes_trains_a_source_model_and_domains_have_to_be_named(fedscal, tree, tmp_path):
+    words = [*SMALL, "pretrain_epochs=1", "--json", "--out"]
+    alone = fedscal("pretrain", "--data", tree / "Art", *words, tmp_path / "alone")
+    assert alone.code == 0, alone.err
+    card = json.loads((tmp_path / "alone" / "model.json").read_text())
+    assert (card["source"], card["classes"]) == ("Art", ["left", "middle", "right"])
+    several = fedscal("pretrain", "--data", tree, *words, tmp_path / "several")
+    assert several.code == 2
+    assert "give source=Art or Clip art or Photo" in several.err
+
+
+def test_an_audit_compares_with_the_source_model_and_the_card_tells_of_it(fedscal, run, tree, tmp_path):
+    ended = fedscal("audit", run, tree / "Photo", "--json")
+    assert ended.code == 0, ended.err
+    (site,) = json.loads(ended.out)["sites"]
+    assert (site["site"], site["images"]) == ("Photo", 36)
+    low, high = site["adapted"]["interval_95"]
+    assert low < site["adapted"]["accuracy"] < high or site["adapted"]["right"] in (0, 36)
+    exported = fedscal("export", run, "--format", "safetensors", "--out", tmp_path / "given.safetensors")
+    assert exported.code == 0, exported.err
+    card = (tmp_path / "given.md").read_text()
+    assert "Audit on labelled images" in card
+    assert summary(run)["weights_sha256"] in card
+    assert json.loads((run / "model" / "source.json").read_text())["weights_sha256"] in card
+
+
 def test_broken_files_are_refused_or_skipped(fedscal, tree, tmp_path):
     root = Path(shutil.copytree(tree, tmp_path / "tree"))
     (root / "Photo" / "left" / "cut.jpg").write_bytes(b"\xff\xd8\xff")
@@ -145,3 +171,55 @@ def test_init_on_sites_asks_for_a_model(fedscal, tmp_path):
     ended = fedscal("run", tmp_path / "r.toml", "--out", tmp_path / "run")
     assert ended.code == 4
     assert "MODEL holds no model" in ended.error
+
+
+def test_decoding_is_shown_unless_quiet(fedscal, tree, tmp_path):
+    words = [f"benchmark={tree}", "source=Art", "image_size=40", "pretrain_epochs=1", "rounds=1"]
+    loud = fedscal("pretrain", *words)
+    assert loud.code == 0, loud.err
+    assert [line for line in loud.out.splitlines() if line.startswith("decoding")] == [
+        "decoding Art",
+        "decoding Clip art",
+        "decoding Photo",
+    ]
+    again = fedscal("pretrain", *words)
+    assert "decoding" not in again.out, "it is decoded once"
+    quiet = fedscal("pretrain", *words, "image_size=41", "--quiet")
+    assert (quiet.code, quiet.out) == (0, "")
+
+
+def test_a_comparison_decodes_before_its_cells(fedscal, tree, tmp_path):
+    words = [f"benchmark={tree}", "source=Art", "image_size=42", "pretrain_epochs=1", "rounds=1"]
+    more = ["local_epochs=1", "methods=source-only", "--out", tmp_path / "grid"]
+    ended = fedscal("compare", *words, *more)
+    assert ended.code == 0, ended.err
+    assert ended.out.index("decoding Photo") < ended.out.index("1 runs, 0 finished already")
+
+
+def test_another_size_of_images_is_another_source_model(fedscal, tree):
+    words = [f"benchmark={tree}", "source=Art", "pretrain_epochs=1", "--json"]
+    found = [json.loads(fedscal("pretrain", *words, f"image_size={side}").out) for side in (32, 48)]
+    assert found[0]["path"] != found[1]["path"]
+
+
+def test_domainnet_with_lists_and_chosen_classes(fedscal, tree, tmp_path):
+    """Class folders of which the lists name a part, and of that the file of classes a part again."""
+    root = tmp_path / "domainnet"
+    for domain in ("Art", "Photo"):
+        shutil.copytree(tree / domain, root / domain)
+        for part, numbers in {"train": range(8), "test": range(8, 11)}.items():
+            lines = [
+                f"{domain}/{label}/{n}.{'png' if n % 2 else 'jpg'} {index}"
+                for index, label in enumerate(("left", "middle", "right"))
+                for n in numbers
+            ]
+            (root / f"{domain}_{part}.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "two.txt").write_text("right\nleft\n")
+    checked = json.loads(fedscal("data", "check", root, "--classes", tmp_path / "two.txt", "--json").out)
+    assert checked["counts"] == {"Art": {"left": 11, "right": 11}, "Photo": {"left": 11, "right": 11}}
+    words = [f"benchmark={root}", "source=Art", f"classes={tmp_path / 'two.txt'}", *SMALL, "workers=1"]
+    ended = fedscal("run", *words, "--quiet", "--no-report", "--out", tmp_path / "run")
+    assert ended.code == 0, ended.err
+    assert json.loads((tmp_path / "run" / "model" / "last.json").read_text())["classes"] == ["left", "right"]
+    images = [row["images"] for row in rows(tmp_path / "run")[0]["clients"].values()]
+    assert sum(images) == 22

@@ -11,7 +11,15 @@ import pytest
 
 from fedscal import grid
 from fedscal.compare import Cell, cells_of
-from fedscal.compare_tables import by_row, contrasts, find_baseline, overall_table, source_tables, to_markdown
+from fedscal.compare_tables import (
+    all_tables,
+    by_row,
+    contrasts,
+    find_baseline,
+    overall_table,
+    source_tables,
+    to_markdown,
+)
 from fedscal.errors import UsageError
 from fedscal.rows import rows_of
 
@@ -101,7 +109,7 @@ def test_runs_of_equal_source_and_seed_are_paired_and_missing_ones_left_out_and_
         "With 3 paired runs p cannot be below 0.25.",
         "Left out of the pairs, without a result: 1 run, the first FedSCAl from font, seed 1.",
     ]
-    text = to_markdown(cells, "fedscal compare", overall)
+    text = to_markdown(cells, "fedscal compare", all_tables(cells, overall))
     assert text.index("Source: font") < text.index("**All sources**") < text.index("| FedSCAl | 55.3 |")
 
 

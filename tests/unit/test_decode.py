@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +15,10 @@ from PIL import Image
 
 from fedscal.data import decode as module
 from fedscal.data.decode import Pixels, Unreadable, decode
+from fedscal.data.folders import scan
+from fedscal.errors import DataRefused
+
+_NOBODY = 65534
 
 
 def photo(size: tuple[int, int] = (40, 30)) -> Image.Image:
@@ -91,6 +99,53 @@ def test_odd_shapes_become_squares(tmp_path: Path, size: tuple[int, int]) -> Non
     assert decode(saved(photo(size), tmp_path / "x.png"), side=8).shape == (3, 8, 8)
 
 
+@pytest.mark.parametrize("size", [(40, 30), (16, 50), (50, 16), (7, 301)])
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "CMYK"])
+def test_strips_give_the_pixels_of_one_resize(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], mode: str
+) -> None:
+    monkeypatch.setattr(module, "_STRIP", 3 * max(size))
+    image = photo(size).convert(mode)
+    found = decode(saved(image, tmp_path / "x.tif"), side=16)
+    whole = image.convert("RGB").resize((16, 16), Image.Resampling.BILINEAR)
+    assert np.array_equal(found, np.asarray(whole).transpose(2, 0, 1))
+
+
+def test_strips_of_sixteen_bits_share_one_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_STRIP", 1)
+    values = np.repeat(np.array([[0], [1000], [4000]], dtype=np.uint16), 3, axis=1)
+    found = decode(saved(Image.fromarray(values), tmp_path / "x.png"), side=3)
+    assert found[0, :, 0].tolist() == [0, 64, 255]
+
+
+def test_a_palette_s_transparent_colour_is_white(tmp_path: Path) -> None:
+    image = Image.new("P", (4, 4), 1)
+    image.putpalette([0, 0, 0, 200, 0, 0])
+    image.paste(0, (0, 0, 2, 4))
+    found = decode(saved(image, tmp_path / "x.png", transparency=0), side=4)
+    assert found[:, 0, 0].tolist() == [255, 255, 255]
+    assert found[:, 0, 3].tolist() == [200, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("orientation", "corner"), list(zip(range(1, 9), [0, 1, 3, 2, 0, 1, 3, 2], strict=True))
+)
+def test_every_orientation_turns_the_marked_corner_where_it_belongs(
+    tmp_path: Path, orientation: int, corner: int
+) -> None:
+    """The first pixel is red. EXIF says where the first row and the first column belong: 6 is right and top.
+
+    The corners are counted in reading order: 0 and 1 above, 2 and 3 below.
+    """
+    image = Image.new("RGB", (8, 8), "blue")
+    image.paste("red", (0, 0, 4, 4))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    found = decode(saved(image, tmp_path / "x.png", exif=exif), side=8)
+    red = [found[0, row, column] == 255 for row in (0, 7) for column in (0, 7)]
+    assert red.index(True) == corner
+
+
 def damaged(folder: Path) -> dict[str, Path]:
     """Return a file of every kind that is no image."""
     whole = saved(photo((200, 200)), folder / "whole.jpg").read_bytes()
@@ -127,3 +182,53 @@ def test_a_bomb_is_refused_before_it_is_decoded(tmp_path: Path, monkeypatch: pyt
         decode(path)
     assert path.stat().st_size < 100_000
     assert module.MOST_PIXELS < 9000 * 9000
+
+
+def test_a_needle_is_refused_before_it_is_widened(tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match="1 x 70000 pixels are too many"):
+        decode(saved(Image.new("1", (1, 70_000)), tmp_path / "needle.png"))
+    assert decode(saved(Image.new("1", (10, 30_000)), tmp_path / "thread.png"), side=8).shape == (3, 8, 8)
+
+
+_PEAK = """
+import sys
+from pathlib import Path
+from fedscal.data.decode import decode
+def memory(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))
+before = memory("VmHWM")
+decode(Path(sys.argv[1]))
+print(memory("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc to read the peak from")
+def test_the_largest_image_that_is_taken_needs_less_than_500_mb(tmp_path: Path) -> None:
+    path = saved(Image.new("RGBA", (8000, 8000)), tmp_path / "x.png", compress_level=1)
+    assert module.MOST_PIXELS == 8000 * 8000
+    ended = subprocess.run([sys.executable, "-c", _PEAK, path], capture_output=True, text=True, check=True)
+    assert 250_000 < int(ended.stdout) < 500_000, "kB: the image itself, and little more"
+
+
+@pytest.fixture
+def nobody() -> Iterator[Path]:
+    """A folder that is read as a user without privileges, whoever runs the tests."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+        if os.geteuid() == _NOBODY:
+            os.seteuid(0)
+
+
+def test_files_and_folders_that_may_not_be_read_are_named(nobody: Path) -> None:
+    secret = saved(photo(), nobody / "secret.png")
+    secret.chmod(0)
+    (nobody / "site" / "locked").mkdir(parents=True)
+    (nobody / "site" / "locked").chmod(0)
+    if os.geteuid() == 0:
+        os.seteuid(_NOBODY)
+    with pytest.raises(Unreadable, match="Permission denied"):
+        decode(secret)
+    with pytest.raises(DataRefused, match=r"locked cannot be read: Permission denied\."):
+        scan(nobody)

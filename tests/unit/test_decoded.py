@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +14,9 @@ from PIL import Image
 
 from fedscal.data import decoded as module
 from fedscal.data.decode import SIDE
-from fedscal.data.decoded import decoded, refuse_bad
-from fedscal.data.folders import File
+from fedscal.data.decoded import changes, decoded, refuse_bad
 from fedscal.data.pixels import MappedImages
+from fedscal.data.tree import File
 from fedscal.errors import DataRefused
 
 
@@ -39,12 +41,25 @@ def test_pixels_are_those_of_the_files_in_order(tmp_path: Path) -> None:
     assert part[torch.tensor([0])][0, 0, 0, 0].item() == 2
 
 
+class Told:
+    """Writes down what it is told of the progress."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def stage(self, name: str, total: int) -> None:
+        self.said.append(f"{name} {total}")
+
+    def advance(self) -> None:
+        self.said.append("one")
+
+
 def test_no_image_is_decoded_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files, calls = pictures(tmp_path / "a"), []
-    decoded(files, done=lambda: calls.append(1))
-    monkeypatch.setattr(module, "decode", lambda path: pytest.fail("it was decoded again"))
-    again = decoded(files, done=lambda: calls.append(1))
-    assert len(calls) == 3
+    files, told = pictures(tmp_path / "a"), Told()
+    decoded(files, progress=told, name="a")
+    monkeypatch.setattr(module, "decode", lambda path, side: pytest.fail("it was decoded again"))
+    again = decoded(files, progress=told, name="a")
+    assert told.said == ["decoding a 3", "one", "one", "one"]
     assert len(again.images) == 3
 
 
@@ -80,14 +95,15 @@ def test_nothing_but_broken_files_is_refused_even_if_they_may_be_skipped(tmp_pat
         refuse_bad(found, skip=True)
 
 
-def test_an_interrupted_build_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_build_is_done_again(tmp_path: Path) -> None:
     files = pictures(tmp_path / "a")
 
-    def interrupted() -> None:
-        raise KeyboardInterrupt
+    class Impatient(Told):
+        def advance(self) -> None:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        decoded(files, done=interrupted)
+        decoded(files, progress=Impatient())
     assert len(decoded(files).images) == 3
 
 
@@ -100,9 +116,55 @@ def test_a_cache_that_was_cut_is_refused(tmp_path: Path) -> None:
         decoded(files)
 
 
-def test_mapped_images_hold_no_pixels_in_memory(tmp_path: Path) -> None:
+def test_mapped_images_are_the_rows_of_the_file(tmp_path: Path) -> None:
     values = np.arange(4 * 3 * 2 * 2, dtype=np.uint8).reshape(4, 3, 2, 2)
     (tmp_path / "x.bin").write_bytes(values.tobytes())
     images = MappedImages.open(tmp_path / "x.bin", (4, 3, 2, 2))
     assert torch.equal(torch.cat(list(images.split(3))), torch.from_numpy(values))
     assert SIDE == 256
+
+
+_GO_THROUGH = """
+import sys
+from pathlib import Path
+from fedscal.data.pixels import MappedImages
+def memory():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+images, before = MappedImages.open(Path(sys.argv[1]), (4096, 3, 256, 256)), memory()
+total = sum(int(batch[:, 0, 0, 0].sum()) for batch in images.split(64))
+print(total, memory() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc to read the peak from")
+def test_going_through_images_does_not_fill_the_memory(tmp_path: Path) -> None:
+    """Of 805 MB of pixels no more than a quarter may ever be in the process's memory."""
+    with (tmp_path / "x.bin").open("wb") as file:
+        file.truncate(4096 * 3 * 256 * 256)
+        file.seek(4095 * 3 * 256 * 256)
+        file.write(b"\x07")
+    words = [sys.executable, "-c", _GO_THROUGH, tmp_path / "x.bin"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True)
+    total, grown = map(int, ended.stdout.split())
+    assert total == 7
+    assert grown < 200_000, "kB"
+
+
+def test_changed_new_and_missing_files_are_named(tmp_path: Path) -> None:
+    files = pictures(tmp_path / "a", 4)
+    before = decoded(files[:3])
+    files[0].path.unlink()
+    Image.new("RGB", (5, 5), "white").save(files[1].path)
+    os.utime(files[2].path, ns=(1, 1))
+    after = decoded(files[1:])
+    named = [Path(text.split()[0]).name + text[text.index(" ") :] for text in changes(before.key, after)]
+    assert named == ["0.png is gone", "1.png was changed", "3.png is new"]
+    assert list(changes("no-such-key", after)) == []
+
+
+def test_images_of_one_even_colour_are_counted(tmp_path: Path) -> None:
+    assert decoded(pictures(tmp_path / "a", 3)).even == 3
+    noise = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "a" / "1.png")
+    assert decoded([File(tmp_path / "a" / f"{n}.png", None) for n in range(3)]).even == 2

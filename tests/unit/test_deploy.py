@@ -15,7 +15,7 @@ from fedscal import weights
 from fedscal.data.benchmark import Benchmark
 from fedscal.deploy.classifier import Classifier, find_model
 from fedscal.deploy.onnx import export_onnx, parity
-from fedscal.deploy.predict import predict, write_csv
+from fedscal.deploy.predict import ask, files_at, write_csv
 from fedscal.errors import DataRefused, ModelRefused
 from fedscal.models.store import model_files
 from toys import SIDE, blobs, tiny_network
@@ -54,6 +54,14 @@ def test_a_damaged_model_is_refused(model: Path) -> None:
         Classifier.open(model)
 
 
+def test_a_backbone_that_has_moved_can_be_named(model: Path) -> None:
+    card = model / "model" / "last.json"
+    card.write_text(card.read_text().replace('"tiny"', '"hf:/gone/vit"'))
+    with pytest.raises(ModelRefused, match="hf:/gone/vit cannot be loaded"):
+        Classifier.open(model)
+    assert Classifier.open(model, model="tiny").shape == (1, SIDE, SIDE)
+
+
 def test_answers_are_those_of_the_network_and_broken_files_are_named(model: Path, tmp_path: Path) -> None:
     images, _ = blobs(3)
     folder = tmp_path / "new"
@@ -63,7 +71,7 @@ def test_answers_are_those_of_the_network_and_broken_files_are_named(model: Path
     (folder / "broken.png").write_bytes(b"")
     classifier = Classifier.open(model)
     out = io.StringIO()
-    assert write_csv(predict(classifier, folder), out) == 1
+    assert write_csv(ask(classifier, files_at(folder)), out) == 1
     rows = list(csv.DictReader(io.StringIO(out.getvalue())))
     expected = classifier.probabilities(images)
     assert [Path(row["file"]).name for row in rows] == ["0.png", "1.png", "2.png", "broken.png"]
@@ -77,7 +85,7 @@ def test_answers_are_those_of_the_network_and_broken_files_are_named(model: Path
 def test_a_folder_without_images_is_named(model: Path, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     with pytest.raises(DataRefused, match="holds no image files"):
-        list(predict(Classifier.open(model), tmp_path / "nothing"))
+        files_at(tmp_path / "nothing")
 
 
 def test_an_export_is_the_model(model: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedscal.data.folders import scan
-from fedscal.errors import DataRefused
+from fedscal.errors import DataRefused, UsageError
 
 
 def touch(root: Path, *names: str) -> Path:
@@ -53,7 +53,8 @@ def test_other_files_are_counted_and_hidden_ones_not_seen(tmp_path: Path) -> Non
         "a/x/deep/4.png",
     )
     assert names(tmp_path) == {"a": [("1.png", "x"), ("4.png", "x")]}
-    assert scan(tmp_path).others == 1
+    tree = scan(tmp_path)
+    assert (tree.others, tree.hidden) == (1, 3)  # .git, .cache and .DS_Store
 
 
 def test_images_beside_class_folders_are_refused(tmp_path: Path) -> None:
@@ -72,3 +73,56 @@ def test_a_folder_without_images_says_what_was_expected(tmp_path: Path, made: tu
 def test_what_is_no_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataRefused, match="nowhere is not a folder"):
         scan(tmp_path / "nowhere")
+
+
+def test_office_home_is_read_as_it_is_unpacked(tmp_path: Path) -> None:
+    inner = "OfficeHomeDataset_10072016"
+    touch(tmp_path, f"{inner}/ImageInfo.csv", f"{inner}/imagelist.txt", "__MACOSX/._x")
+    touch(tmp_path / inner, "Art/Alarm_Clock/00001.jpg", "Real World/Alarm_Clock/00001.jpg")
+    expected = {"Art": [("00001.jpg", "Alarm_Clock")], "Real World": [("00001.jpg", "Alarm_Clock")]}
+    assert names(tmp_path) == names(tmp_path / inner) == expected
+    assert scan(tmp_path).root == tmp_path / inner
+
+
+def test_office_31_may_lie_one_folder_deeper_too(tmp_path: Path) -> None:
+    touch(tmp_path, "office31/amazon/images/mug/1.jpg", "office31/dslr/images/mug/2.jpg")
+    assert list(scan(tmp_path).domains) == ["amazon", "dslr"]
+
+
+def test_a_lone_domain_is_no_wrapping(tmp_path: Path) -> None:
+    touch(tmp_path, "site/cat/1.png", "site/dog/deep/2.png")
+    assert names(tmp_path) == {"site": [("1.png", "cat"), ("2.png", "dog")]}
+
+
+def test_folders_without_an_image_are_named(tmp_path: Path) -> None:
+    touch(tmp_path, "a/1.png", "b/notes.txt")
+    (tmp_path / "c").mkdir()
+    assert scan(tmp_path).empty == ("b", "c")
+
+
+def test_the_same_folder_under_two_names_is_refused(tmp_path: Path) -> None:
+    touch(tmp_path, "a/1.png")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(UsageError, match=r"a and .*b are the same folder"):
+        scan(tmp_path)
+
+
+def test_a_linked_class_is_followed_and_a_circle_refused(tmp_path: Path) -> None:
+    touch(tmp_path, "elsewhere/1.png", "data/a/y/2.png")
+    (tmp_path / "data" / "a" / "x").symlink_to(tmp_path / "elsewhere")
+    assert names(tmp_path / "data") == {"a": [("1.png", "x"), ("2.png", "y")]}
+    (tmp_path / "data" / "a" / "y" / "again").symlink_to(tmp_path / "data" / "a")
+    with pytest.raises(DataRefused, match="leads to a folder that is there already"):
+        scan(tmp_path / "data")
+
+
+def test_a_folder_that_is_called_like_an_image_is_not_overlooked(tmp_path: Path) -> None:
+    touch(tmp_path, "a/x/1.png")
+    (tmp_path / "a" / "x" / "2.jpg").mkdir()
+    assert names(tmp_path) == {"a": [("1.png", "x"), ("2.jpg", "x")]}
+
+
+def test_pickled_lists_alone_say_what_to_do(tmp_path: Path) -> None:
+    touch(tmp_path, "clipart_train.pkl")
+    with pytest.raises(DataRefused, match="classes=domainnet-10"):
+        scan(tmp_path)

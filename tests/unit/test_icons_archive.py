@@ -92,6 +92,7 @@ def test_near_duplicates_go_and_the_first_stays() -> None:
         (packed({"package/icons.json": bytes(40)}), "is too large"),
         (packed({"package/icons.json": bytes(9)})[:-30], "cannot be read"),
     ],
+    ids=["none", "without the file", "too large", "cut off"],  # the bytes hold the time of their making
 )
 def test_a_bad_tarball_is_refused(data: bytes, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tarball, "LARGEST_MEMBER", 30)

@@ -13,6 +13,7 @@ from test_report import finished_run, make_lines, summarise, write_run
 from fedscal.errors import UsageError
 from fedscal.report import write_comparison, write_report
 from fedscal.report.comparison import source_tables, usable
+from fedscal.report.leaderboard import leaderboards
 from fedscal.report.load import load_run
 from fedscal.report.table import Table
 
@@ -144,6 +145,31 @@ def test_comparison_means_over_seeds(tmp_path: Path) -> None:
     rounds, gaps = table.label_gaps["FedSCAl"]
     assert len(rounds) == 5
     assert gaps[:, -1].tolist() == pytest.approx([4.0, 4.0])
+
+
+def test_a_leaderboard_over_sources_puts_incomplete_methods_last(tmp_path: Path) -> None:
+    scores = {
+        ("fedloa", "mnist"): (80.0, 82.0),
+        ("fedloa", "optdigits"): (60.0, 60.0),
+        ("fedscal", "mnist"): (79.0, 81.0),
+        ("fedscal", "optdigits"): (70.0, 74.0),
+        ("fedprox", "optdigits"): (90.0, 90.0),
+    }
+    for (method, source), ends in scores.items():
+        for seed, end in enumerate(ends):
+            lines = make_lines({"font": (50.0, end)})
+            summary = summarise(lines, method=method, source=source, seed=seed)
+            write_run(tmp_path / f"{method}-{source}-{seed}", lines, summary)
+    paths = sorted(tmp_path.iterdir())
+    (board,) = leaderboards(source_tables([load_run(path) for path in paths]))
+    assert board.header == ["method", "mnist", "optdigits", "mean", "highest"]
+    assert board.rows == [
+        ["FedSCAl", "80.0 ± 1.4", "72.0 ± 2.8", "76.0", "0"],
+        ["FedLoA", "81.0 ± 1.4", "60.0 ± 0.0", "70.5", "1"],
+        ["FedProx", "—", "90.0 ± 0.0", "—", "1"],
+    ]
+    text = write_comparison(paths, tmp_path / "out.html").read_text()
+    assert text.index("Leaderboard: digits") < text.index("source mnist")
 
 
 def test_comparison_has_a_row_for_every_setting_and_the_table_it_is_given(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedscal.significance import holm, sign_flip_p, smallest_p
+from fedscal.significance import holm, sign_flip_p, sign_test_p, smallest_p, wilson
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,19 @@ def test_the_smallest_p_is_reached_when_all_pairs_agree(pairs: int) -> None:
 )
 def test_holm_by_hand(given: list[float], corrected: list[float]) -> None:
     assert holm(given) == pytest.approx(corrected)
+
+
+@pytest.mark.parametrize(("better", "worse"), [(5, 0), (0, 5), (3, 3), (7, 2), (0, 0), (40, 21)])
+def test_the_sign_test_is_scipys(better: int, worse: int) -> None:
+    oracle = stats.binomtest(better, better + worse).pvalue if better + worse else 1.0
+    assert sign_test_p(better, worse) == pytest.approx(oracle, abs=1e-12)
+
+
+@pytest.mark.parametrize(("right", "count"), [(0, 7), (7, 7), (8, 10), (131, 200)])
+def test_the_interval_is_scipys(right: int, count: int) -> None:
+    oracle = stats.binomtest(right, count).proportion_ci(method="wilson")
+    assert wilson(right, count) == pytest.approx((100 * oracle.low, 100 * oracle.high))
+
+
+def test_nothing_counted_is_nothing_known() -> None:
+    assert wilson(0, 0) == (0, 100)

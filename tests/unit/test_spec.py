@@ -173,3 +173,13 @@ def test_the_adaptation_not_given_is_the_methods_own(monkeypatch: pytest.MonkeyP
     assert RunSpec.make(method="fedscal").adaptation == "shot"
     assert RunSpec.make(method="own").adaptation == "other"
     assert RunSpec.make(method="own", adaptation="shot").adaptation == "shot"
+
+
+def test_keys_that_came_later_leave_the_digests_of_recorded_runs_as_they_were() -> None:
+    # Written down before the keys `classes`, `precision` and `micro_batch` came.
+    recorded = "b2b357b213b770466e81ebc49f2fe5a5d9f06b7793fe3fd4384ad50901cd5be1"
+    assert RunSpec.make().digest() == recorded
+    other = RunSpec.make(source="font", method="fedprox", mu=0.1)
+    assert other.digest().startswith("507bed8280952d77")
+    keys = [{"classes": "domainnet-10"}, {"micro_batch": 8}, {"precision": "bf16"}, {"device": "cuda"}]
+    assert len({recorded, *(RunSpec.make(**key).digest() for key in keys)}) == 5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -163,3 +165,12 @@ def test_views_may_be_smaller_than_the_images() -> None:
     assert weak.shape == (1, 1, 4, 4)
     assert weak[0, 0, 0, 0].item() == pytest.approx((0 + 1 + 8 + 9) / 4)
     assert views.strong(images, torch.Generator()).shape == (1, 1, 4, 4)
+
+
+def test_beside_a_white_image_lies_white_if_that_is_its_ground() -> None:
+    white = torch.full((64, 3, 16, 16), 255, dtype=torch.uint8)
+    # Every operation leaves an even image even, unless something else is shifted or turned into it.
+    for beyond, even in ((1.0, True), (0.0, False)):
+        seen = replace(VIEWS, mean=(0.0,), std=(1.0,), beyond=beyond).strong(white, generator())
+        spread = seen.amax(dim=(1, 2, 3)) - seen.amin(dim=(1, 2, 3))
+        assert bool((spread < 1e-5).all()) is even

@@ -1,4 +1,4 @@
-"""The command line: ``fedscal run | compare | pretrain | predict | report | data | flower | ...``."""
+"""The command line: ``fedscal run | compare | reproduce | predict | export | data | flower | ...``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import typer
 
-from fedscal.cli import data, flower, inspect, jobs, use
+from fedscal.cli import data, flower, inspect, jobs, reproduce, use
 from fedscal.cli.output import print_error
 from fedscal.errors import FedscalError, OutOfSpace
 
@@ -25,8 +25,10 @@ app = typer.Typer(
 )
 app.command("run")(jobs.run)
 app.command("compare")(jobs.compare)
+app.command("reproduce")(reproduce.reproduce)
 app.command("pretrain")(jobs.pretrain)
 app.command("init")(use.init)
+app.command("audit")(use.audit)
 app.command("predict")(use.predict)
 app.command("export")(use.export)
 app.command("report")(inspect.report)
@@ -76,7 +78,9 @@ def main() -> None:
         sys.exit(error.exit_code)
     except Interrupted:
         _heard()
-        print_error("interrupted. A run goes on with: fedscal run --resume DIR")
+        print_error(
+            "interrupted. A run goes on with fedscal run --resume DIR, other commands by repeating them."
+        )
         sys.exit(130)
     except MemoryError:
         print_error("error: out of memory. Use a smaller batch_size or fewer workers.")

@@ -14,10 +14,14 @@ from fedscal.cli.output import console, listener, print_json, print_plain, table
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.cache import Status, kinds, load, prepare, status
 from fedscal.data.contact_sheet import contact_sheet
-from fedscal.data.examine import examine
+from fedscal.data.examine import Findings, examine
 from fedscal.data.folders import scan
 from fedscal.data.registry import BENCHMARKS, benchmark, is_folder
+from fedscal.data.subset import with_classes
 from fedscal.errors import DataRefused
+
+_MOST_CLASSES = 40
+"""A table of more classes is not printed; ``--json`` has all counts."""
 
 
 class OnBad(StrEnum):
@@ -94,43 +98,60 @@ def check(
         OnBad,
         typer.Option("--on-bad", help="error: broken files end with exit code 3; skip: they are named."),
     ] = OnBad.ERROR,
+    classes: Annotated[
+        str, typer.Option(help="Of a folder, these classes only: domainnet-10, or a file with one a line.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Verify every file of a data set in the cache, or decode every image of a folder."""
     if is_folder(name):
-        _check_folder(Path(name), on_bad)
+        _check_folder(Path(name), on_bad, classes, as_json)
         return
-    state = status(benchmark(name))
+    entry = benchmark(name, classes=classes)
+    state = status(entry)
+    if as_json:
+        print_json({**_described(entry, state), "damaged": list(state.damaged)})
     if not state.built:
         raise DataRefused(f"{name} is not built yet: fedscal data get {name}")
     if state.damaged:
         raise DataRefused(
             f"damaged in {state.directory}: {', '.join(state.damaged)}. Mend it: fedscal data get {name}"
         )
-    print_plain(f"{name}: every file is whole ({state.bytes:,} bytes)")
+    if not as_json:
+        print_plain(f"{name}: every file is whole ({state.bytes:,} bytes)")
 
 
-def _check_folder(root: Path, on_bad: OnBad) -> None:
-    tree = scan(root)
-    told = listener(quiet=False)
-    told.stage(f"decoding {root}", sum(map(len, tree.domains.values())))
+def _check_folder(root: Path, on_bad: OnBad, classes: str, as_json: bool) -> None:
+    told = listener(quiet=as_json)
     try:
-        found = examine(tree, told.advance)
+        tree = with_classes(scan(root), classes)
+        found = examine(tree, told)
     finally:
         told.close()
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        _print_findings(found)
+    if found.bad and on_bad is OnBad.ERROR:
+        raise DataRefused(
+            f"{len(found.bad)} of {len(found.bad) + found.images} files of {root} cannot be used. Mend them, "
+            "or pass on_bad=skip to a run."
+        )
+
+
+def _print_findings(found: Findings) -> None:
+    counts = found.counts
     rows = [
-        [
-            domain,
-            str(sum(counts.values())),
-            str(len([name for name in counts if name]) or "none"),
-            _range(counts),
-        ]
-        for domain, counts in found.counts.items()
+        [domain, str(sum(own.values())), str(len([name for name in own if name]) or "none"), _range(own)]
+        for domain, own in counts.items()
     ]
     console.print(table_of(["domain", "images", "classes", "images a class"], rows))
-    for sentence in found.remarks():
+    names = sorted({name for own in counts.values() for name in own if name})
+    if 0 < len(names) <= _MOST_CLASSES:
+        lines = [[name, *(str(own.get(name, 0)) for own in counts.values())] for name in names]
+        console.print(table_of(["class", *counts], lines))
+    for sentence in (*(f"{bad.path}: {bad.reason}" for bad in found.bad), *found.oddities()):
         print_plain(sentence)
-    if found.bad and on_bad is OnBad.ERROR:
-        raise DataRefused(f"{len(found.bad)} files cannot be used. Mend them, or pass on_bad=skip to a run.")
 
 
 def _range(counts: Mapping[str, int]) -> str:

@@ -14,13 +14,16 @@ import typer
 
 from fedscal import compare_tables, files, grid
 from fedscal.cli import output
-from fedscal.cli.output import console, print_error, print_plain
-from fedscal.compare import Cell, Failed, cells_of, execute
-from fedscal.drivers.in_process import worker_count
+from fedscal.cli.allow import AllowCode
+from fedscal.cli.many import end_with, execute_cells, show_tables
+from fedscal.cli.output import print_plain
+from fedscal.compare import cells_of
+from fedscal.data.folders import scan
+from fedscal.embedded import prepare_data
 from fedscal.errors import UsageError, nearest
+from fedscal.models.own import check_permission
 from fedscal.record import RunDirectory
 from fedscal.report import write_comparison, write_report
-from fedscal.report.table import Table
 from fedscal.run import adapt, resume
 from fedscal.source import source_model
 from fedscal.spec import RunSpec, environment_keys, parse_assignments, read_recipe
@@ -67,6 +70,7 @@ def run(
     report: Annotated[bool, typer.Option(help="Write report.html at the end.")] = True,
     quiet: Quiet = False,
     as_json: Json = False,
+    allow_code: AllowCode = False,
 ) -> None:
     """Adapt a source model to unlabelled clients; without arguments, the embedded default."""
     if resume_dir and out:
@@ -121,6 +125,7 @@ def compare(
     ] = "",
     quiet: Quiet = False,
     as_json: Json = False,
+    allow_code: AllowCode = False,
 ) -> None:
     """Run a grid: methods=a,b seeds=0,1 tau_init=0.7,0.8, any key; from all sources if none is given.
 
@@ -128,57 +133,46 @@ def compare(
     Finished runs are not repeated and stopped ones resumed: repeat the command to go on.
     """
     specs = grid.union(*layers(words))
+    for name in {spec.model for spec in specs}:
+        check_permission(name)
     out = out or Path("runs") / f"compare-{specs[0].benchmark}"
     cells = cells_of(specs, out)
     measured = compare_tables.find_baseline(cells, baseline)
-    failed = _execute(cells, jobs, quiet or as_json)
+    failed = execute_cells(cells, jobs, quiet or as_json)
     overall = compare_tables.overall_table(cells, measured)
-    path = compare_tables.write_results(cells, out, "fedscal " + shlex.join(sys.argv[1:]), overall)
+    tables = compare_tables.all_tables(cells, overall)
+    path = compare_tables.write_results(cells, out, "fedscal " + shlex.join(sys.argv[1:]), tables)
     finished = [cell.directory.path for cell in cells if cell.directory.finished]
     if finished:
         write_comparison(finished, out / "comparison.html", overall)
     if as_json:
         output.print_json(compare_tables.summaries(cells))
     elif not quiet:
-        _show_tables([*compare_tables.source_tables(cells), *([overall] if overall else [])])
+        show_tables(tables)
         print_plain(f"written: {path}, {out / 'comparison.html'}")
-    _end(failed, len(cells))
+    end_with(failed, len(cells))
 
 
-def _execute(cells: list[Cell], jobs: int, quiet: bool) -> list[tuple[Cell, Failed]]:
-    jobs = worker_count(jobs, max(cell.spec.threads for cell in cells), len(cells))
-    finished = sum(cell.directory.finished for cell in cells)
-    listener = output.listener(quiet)
-    listener.stage(f"{len(cells)} runs, {finished} finished already, {jobs} at a time", len(cells))
-    try:
-        return execute(cells, jobs, lambda cell: listener.advance())
-    finally:
-        listener.close()
-
-
-def _show_tables(tables: list[Table]) -> None:
-    for table in tables:
-        console.print(output.table_of(table.header, table.rows, f"{table.title}, accuracy in %"))
-        for note in table.notes:
-            print_plain(note)
-
-
-def _end(failed: list[tuple[Cell, Failed]], runs: int) -> None:
-    if failed:
-        cell, first = failed[0]
-        where = f"{cell.name} ({cell.directory.path.name})"
-        print_error(f"error: {len(failed)} of {runs} runs failed, the first {where}: {first.reason}")
-        raise typer.Exit(first.code)
-
-
-def pretrain(words: Words = None, out: Out = None, quiet: Quiet = False, as_json: Json = False) -> None:
+def pretrain(
+    words: Words = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Labelled images: DIR/<class>/*, or DIR/<domain>/<class>/* and source=."),
+    ] = None,
+    out: Out = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    allow_code: AllowCode = False,
+) -> None:
     """Train the source model of a spec, or find it in the cache; say where it is, or copy it to --out."""
-    spec = RunSpec.make(**gather(words))
+    given = gather(words)
+    spec = RunSpec.make(**given if data is None else {**_source_images(data, given), **given})
     if spec.source_model:
         raise UsageError("source_model is given: there is nothing to train.")
     listener = output.listener(quiet or as_json)
-    listener.stage(f"source model: {spec.source}", spec.pretrain_epochs)
     try:
+        prepare_data(spec, listener)
+        listener.stage(f"source model: {spec.source}", spec.pretrain_epochs)
         source = source_model(spec, listener.advance)
     finally:
         listener.close()
@@ -188,6 +182,15 @@ def pretrain(words: Words = None, out: Out = None, quiet: Quiet = False, as_json
     elif not quiet:
         origin = "from the cache" if source.cached else f"trained in {source.seconds:.0f} s"
         print_plain(f"{spec.source}: {source.accuracy:.1f} % on held-out source images, {origin}\n{path}")
+
+
+def _source_images(folder: Path, given: dict[str, Any]) -> dict[str, str]:
+    """Return the keys that a folder of source images implies: classes at once, or domains that have them."""
+    found = scan(folder.resolve())
+    if found.classes and len(found.domains) > 1 and "source" not in given:
+        raise UsageError(f"{folder} holds several domains: give source={' or '.join(found.domains)}.")
+    source = next(iter(found.domains)) if found.classes else found.root.name
+    return {"benchmark": str(folder.resolve()), "source": source}
 
 
 def _copied(folder: Path, out: Path) -> Path:

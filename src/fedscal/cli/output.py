@@ -17,12 +17,15 @@ from rich.text import Text
 from fedscal.methods import described
 from fedscal.metrics import Line
 from fedscal.report.load import load_run
+from fedscal.report.text import duration
 from fedscal.report.verdict import judge
 from fedscal.run import Silent
 
 console = Console()
 _LINE_EVERY = 5.0
 """Seconds between two lines about the steps of a stage."""
+_WHOLE_STAGE = 1e9
+"""Seconds that the time left is reckoned from: all, as one round or run may take hours."""
 _TONES = {"better": "green", "worse": "bold red", "same": "yellow", "unknown": "yellow"}
 
 
@@ -52,6 +55,7 @@ class Bar(Silent):
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}", markup=False),
             console=console,
+            speed_estimate_period=_WHOLE_STAGE,
         )
         self._names: list[str] = []
         self._last = ""
@@ -97,12 +101,12 @@ class Lines(Silent):
     """Plain lines for a log file."""
 
     def __init__(self) -> None:
-        self._started = self._spoke = time.monotonic()
+        self._started = self._spoke = self._began = time.monotonic()
         self._total = self._done = 0
 
     def stage(self, name: str, total: int) -> None:
         """Name the stage."""
-        self._total, self._done = total, 0
+        self._total, self._done, self._began = total, 0, time.monotonic()
         print_plain(name)
 
     def advance(self) -> None:
@@ -110,7 +114,8 @@ class Lines(Silent):
         self._done += 1
         now = time.monotonic()
         if now - self._spoke > _LINE_EVERY:
-            print_plain(f"{self._done}/{self._total}  {now - self._started:.0f} s")
+            left = (now - self._began) / self._done * (self._total - self._done)
+            print_plain(f"{self._done}/{self._total}  {now - self._started:.0f} s, {duration(left)} left")
             self._spoke = now
 
     def round(self, line: Line) -> None:

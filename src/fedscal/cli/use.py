@@ -1,8 +1,9 @@
-"""The commands around a run on one's own images: init before it; predict and export after it."""
+"""The commands around a run on one's own images: init before it; audit, predict and export after it."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,17 +12,28 @@ import torch
 import typer
 
 from fedscal import files
-from fedscal.cli.output import print_error, print_plain
+from fedscal.cli import output
+from fedscal.cli.allow import AllowCode
+from fedscal.cli.output import console, print_error, print_json, print_plain, table_of
 from fedscal.data.folders import scan
 from fedscal.data.suggest import recipe
+from fedscal.deploy.audit import audit as audited
+from fedscal.deploy.audit import audit_table
+from fedscal.deploy.card import AUDIT, card_text, doubts, run_of
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.onnx import export_onnx
-from fedscal.deploy.predict import predict as answers
-from fedscal.deploy.predict import write_csv
+from fedscal.deploy.predict import Answer, ask, files_at, write_csv
 from fedscal.errors import UsageError
+from fedscal.report.load import Run
 from fedscal.rng import stream
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run directory, or a model's .safetensors.")]
+Network = Annotated[
+    str,
+    typer.Option(
+        "--model", help="The name of its network here, if not the card's: hf:<folder> may have moved."
+    ),
+]
 _CHECKED = 256
 
 
@@ -30,6 +42,15 @@ class Format(StrEnum):
 
     ONNX = "onnx"
     SAFETENSORS = "safetensors"
+
+
+class Device(StrEnum):
+    """Where a model can compute."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+    MPS = "mps"
 
 
 def init(
@@ -47,27 +68,86 @@ def predict(
     model: Model,
     folder: Annotated[Path, typer.Argument(help="Images: a file, or a folder with whatever is below it.")],
     out: Annotated[Path | None, typer.Option("--out", help="The CSV to write; default: the screen.")] = None,
+    device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.AUTO,
+    network: Network = "",
+    allow_code: AllowCode = False,
 ) -> None:
     """Ask a model about images: file, label, confidence, and what is wrong with files that are none."""
-    classifier = Classifier.open(model)
+    classifier, paths = Classifier.open(model, device.value, network), files_at(folder)
+    _warn(classifier, run_of(classifier))
     if out is None:
-        problems = write_csv(answers(classifier, folder), sys.stdout)
+        problems = write_csv(ask(classifier, paths), sys.stdout)
     else:
         with files.writing(out), out.open("w", newline="") as file:
-            problems = write_csv(answers(classifier, folder), file)
+            problems = write_csv(_shown(ask(classifier, paths), len(paths)), file)
         print_plain(str(out))
     if problems:
         print_error(f"{problems} files are no whole images; the column 'problem' says why.")
+
+
+def _warn(classifier: Classifier, run: Run | None) -> None:
+    for text in doubts(classifier, run) if run else ():
+        print_error(f"warning: {text}")
+
+
+def _shown(answers: Iterable[Answer], total: int) -> Iterator[Answer]:
+    """Pass the answers on, and show how many there have been."""
+    listener = output.listener(quiet=False)
+    listener.stage("images", total)
+    try:
+        for answer in answers:
+            listener.advance()
+            yield answer
+    finally:
+        listener.close()
+
+
+def audit(
+    model: Model,
+    folder: Annotated[Path, typer.Argument(help="Labelled images: <site>/<class>/*, or <class>/*.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.AUTO,
+    network: Network = "",
+    allow_code: AllowCode = False,
+) -> None:
+    """Check a model on a few labelled images, beside the source model if it is a run's; nothing is trained.
+
+    The numbers are kept in the run directory (audit.json), and the model card shows them.
+    """
+    classifier = Classifier.open(model, device.value, network)
+    before = classifier.path.with_name("source.safetensors")
+    known = before.exists() and before != classifier.path
+    source = Classifier.open(before, device.value, network) if known else None
+    found = audited(classifier, source, folder)
+    facts = {"model_sha256": classifier.card["weights_sha256"], "sites": [one.facts() for one in found]}
+    if run := run_of(classifier):
+        files.write_json(run.path / AUDIT, facts)
+    if as_json:
+        print_json(facts)
+        return
+    table = audit_table(found)
+    console.print(table_of(table.header, table.rows, table.title))
+    print_plain("\n".join(table.notes))
 
 
 def export(
     model: Model,
     format_: Annotated[Format, typer.Option("--format", help="onnx or safetensors.")] = Format.ONNX,
     out: Annotated[Path | None, typer.Option("--out", help="The file to write.")] = None,
+    network: Network = "",
+    allow_code: AllowCode = False,
 ) -> None:
-    """Write a model for other programs; an ONNX file is compared with the model before it is written."""
-    classifier = Classifier.open(model)
+    """Write a model for other programs, with a model card (.md) beside it.
+
+    An ONNX file is compared with the model before it is written.
+    """
+    classifier = Classifier.open(model, model=network)
+    run = run_of(classifier)
+    _warn(classifier, run)
     path = out or Path(f"{classifier.path.stem}.{format_.value}")
+    card = path.with_suffix(".md")
+    files.write_bytes(card, card_text(classifier, run).encode())
+    print_plain(str(card))
     if format_ is Format.SAFETENSORS:
         files.write_bytes(path, classifier.path.read_bytes())
         files.write_json(path.with_suffix(".json"), dict(classifier.card))

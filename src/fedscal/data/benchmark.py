@@ -43,6 +43,15 @@ class Progress(Protocol):
 class Store(Protocol):
     """Images that are kept elsewhere than in the cache of built ones."""
 
+    @property
+    def empty(self) -> Sequence[str]:
+        """The would-be domains that hold no image."""
+        ...
+
+    def prepare(self, progress: Progress | None = None) -> None:
+        """Do now what takes long at the first use."""
+        ...
+
     def images(self, domain: str) -> Images:
         """Return the images of a domain."""
         ...
@@ -57,6 +66,22 @@ class Store(Protocol):
 
     def ordered(self, classes: Sequence[str]) -> Store:
         """Return the same images, their labels numbered in another order of the classes."""
+        ...
+
+    def keys(self) -> Mapping[str, str]:
+        """Return what each domain's images are kept under."""
+        ...
+
+    def changes(self, keys: Mapping[str, str]) -> Sequence[str]:
+        """Name the files that are not as they were when the images were kept under these keys."""
+        ...
+
+    def warnings(self) -> Sequence[str]:
+        """Say what is odd about the images, though they can be used."""
+        ...
+
+    def require_same_classes(self) -> None:
+        """Refuse labelled domains that have not the same classes."""
         ...
 
 

@@ -19,13 +19,14 @@ import torch
 from torch import Tensor
 
 from fedscal import files, weights
-from fedscal.data.benchmark import Benchmark
-from fedscal.errors import DataRefused, UsageError, nearest
+from fedscal.data.benchmark import Benchmark, Progress
+from fedscal.errors import DataRefused, UsageError, nearest, some
 from fedscal.types import Images
 
 Kind = Literal["images", "labels", "groups"]
 
 _MANIFEST = "manifest.json"
+_NAMED = 5
 _log = logging.getLogger(__name__)
 
 
@@ -48,12 +49,11 @@ class Status:
     damaged: tuple[str, ...]
 
 
-def prepare(benchmark: Benchmark) -> Path:
+def prepare(benchmark: Benchmark, progress: Progress | None = None) -> Path:
     """Return the benchmark's cache directory, building it first if it is not there."""
     directory = _directory(benchmark)
     if benchmark.folder:
-        for domain in benchmark.domains:
-            benchmark.folder.images(domain)
+        benchmark.folder.prepare(progress)
     elif _manifest(directory) is None:
         _build_unless(lambda: _manifest(directory) is not None, benchmark)
     return directory
@@ -96,6 +96,21 @@ def content_digest(benchmark: Benchmark) -> str:
             f"{directory / _MANIFEST} cannot be read back. Check the disk, or set FEDSCAL_CACHE."
         )
     return str(manifest["content"])
+
+
+def identity(benchmark: Benchmark) -> dict[str, Any]:
+    """Return what tells a benchmark's data from others: their hash, and where a folder's images are kept."""
+    kept = {"images": dict(benchmark.folder.keys())} if benchmark.folder else {}
+    return {"data_sha256": content_digest(benchmark), **kept}
+
+
+def refuse_others(benchmark: Benchmark, known: Mapping[str, Any], since: str) -> None:
+    """Refuse data that are not those of an identity; name a folder's files that have changed since."""
+    if known.get("data_sha256") == content_digest(benchmark):
+        return
+    changed = benchmark.folder.changes(known.get("images", {})) if benchmark.folder else []
+    named = f": {some(changed, _NAMED, '; ')}" if changed else ""
+    raise DataRefused(f"the data of {benchmark.name} are not those that {since} was begun with{named}.")
 
 
 def status(benchmark: Benchmark) -> Status:

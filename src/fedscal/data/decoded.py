@@ -11,22 +11,28 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from fedscal import files
+from fedscal.data.benchmark import Progress
 from fedscal.data.decode import SIDE, Pixels, Unreadable, decode
-from fedscal.data.folders import File
 from fedscal.data.pixels import MappedImages
-from fedscal.errors import DataRefused
+from fedscal.data.tree import File
+from fedscal.errors import DataRefused, some
 
-_RULES = 1
-"""To be raised whenever decoding gives other pixels."""
+_RULES = 2
+"""To be raised whenever decoding gives other pixels, or other rows of the index."""
 _NAMED = 20
+_AHEAD = 64
+"""Decoded images that wait in memory to be written."""
+_Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -42,37 +48,45 @@ class Decoded:
     """The images of some files.
 
     Attributes:
+        key: what the cache keeps them under.
         images: the pixels, on disk.
         files: the files that they are from, in order.
         hashes: the sha256 of each file's bytes.
+        even: how many of them are one even colour.
         bad: the files that were left out.
     """
 
+    key: str
     images: MappedImages
     files: Sequence[File]
     hashes: Sequence[str]
+    even: int
     bad: Sequence[Bad]
 
 
-def decoded(found: Sequence[File], side: int = SIDE, done: Callable[[], None] = lambda: None) -> Decoded:
+def decoded(
+    found: Sequence[File], side: int = SIDE, progress: Progress | None = None, name: str = "images"
+) -> Decoded:
     """Return the decoded images of the files, from the cache if they are there.
 
     Args:
         found: the files.
         side: the side of the squares.
-        done: called for every file that was decoded.
+        progress: who is told of every file that is decoded.
+        name: what the files are called meanwhile.
     """
-    folder = files.cache_dir() / "images" / _key(found, side)
+    folder = _place(_key(found, side))
     with files.one_builder(folder.parent / f".{folder.name}"):
         if not (folder / "index.json").exists():
-            _build(folder, found, side, done)
-    rows = json.loads((folder / "index.json").read_bytes())
-    pairs = list(zip(found, rows, strict=True))
-    good = [(file, row["sha256"]) for file, row in pairs if row["bad"] is None]
+            _build(folder, found, side, progress, name)
+    pairs = list(zip(found, _index(folder), strict=True))
+    good = [(file, row) for file, row in pairs if row["bad"] is None]
     return Decoded(
+        key=folder.name,
         images=_mapped(folder, (len(good), 3, side, side)),
         files=[file for file, _ in good],
-        hashes=[sha for _, sha in good],
+        hashes=[row["sha256"] for _, row in good],
+        even=sum(row["even"] for _, row in good),
         bad=[Bad(file.path, row["bad"]) for file, row in pairs if row["bad"] is not None],
     )
 
@@ -82,11 +96,37 @@ def refuse_bad(found: Decoded, skip: bool) -> None:
     bad, total = found.bad, len(found.bad) + len(found.files)
     if not bad or (skip and found.files):
         return
-    named = "; ".join(f"{one.path}: {one.reason}" for one in bad[:_NAMED])
-    more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
-    raise DataRefused(
-        f"{len(bad)} of {total} files cannot be used: {named}{more}. Mend them, or pass on_bad=skip."
-    )
+    named = some([f"{one.path}: {one.reason}" for one in bad], _NAMED, "; ")
+    raise DataRefused(f"{len(bad)} of {total} files cannot be used: {named}. Mend them, or pass on_bad=skip.")
+
+
+def changes(key: str, now: Decoded) -> Iterator[str]:
+    """Name the files that are not as they were when the images under a key were decoded.
+
+    Nothing is known of images that are no longer in the cache.
+    """
+    try:
+        before: Mapping[str, str | None] = {row["path"]: row["sha256"] for row in _index(_place(key))}
+    except OSError:
+        return
+    after: dict[str, str | None] = {str(bad.path.absolute()): None for bad in now.bad}
+    after |= {str(f.path.absolute()): sha for f, sha in zip(now.files, now.hashes, strict=True)}
+    for path in sorted(before.keys() | after.keys()):
+        if path not in after:
+            yield f"{path} is gone"
+        elif path not in before:
+            yield f"{path} is new"
+        elif before[path] != after[path]:
+            yield f"{path} was changed"
+
+
+def _place(key: str) -> Path:
+    return files.cache_dir() / "images" / key
+
+
+def _index(folder: Path) -> list[_Row]:
+    rows: list[_Row] = json.loads((folder / "index.json").read_bytes())
+    return rows
 
 
 def _key(found: Sequence[File], side: int) -> str:
@@ -101,37 +141,44 @@ def _key(found: Sequence[File], side: int) -> str:
     return sha.hexdigest()[:20]
 
 
-def _build(folder: Path, found: Sequence[File], side: int, done: Callable[[], None]) -> None:
+def _build(folder: Path, found: Sequence[File], side: int, progress: Progress | None, name: str) -> None:
     """Decode all files into a new directory; an interrupted one is built again."""
     staging = folder.parent / f".{folder.name}" / "new"
     shutil.rmtree(staging, ignore_errors=True)
     files.make_dir(staging)
+    if progress:
+        progress.stage(f"decoding {name}", len(found))
     with files.writing(staging, len(found) * 3 * side * side):
-        rows: list[dict[str, str | None]] = []
+        rows: list[_Row] = []
         with (staging / "pixels.bin").open("wb") as out:
             for pixels, row in _each(found, side):
                 if pixels is not None:
                     out.write(pixels.tobytes())
                 rows.append(row)
-                done()
-        (staging / "index.json").write_text(json.dumps(rows))
+                if progress:
+                    progress.advance()
+            out.flush()
+            os.fsync(out.fileno())
+        files.write_bytes(staging / "index.json", json.dumps(rows).encode())
         os.replace(staging, folder)
+        files.sync_dir(folder.parent)
 
 
-def _each(found: Sequence[File], side: int) -> Iterator[tuple[Pixels | None, dict[str, str | None]]]:
+def _each(found: Sequence[File], side: int) -> Iterator[tuple[Pixels | None, _Row]]:
     """Decode in threads, Pillow works outside the interpreter's lock; yield in the order of the files."""
-    ahead = 64
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, len(found), ahead):  # not all at once: pixels wait in memory
-            yield from pool.map(lambda file: _one(file, side), found[start : start + ahead])
+        for start in range(0, len(found), _AHEAD):
+            yield from pool.map(lambda file: _one(file, side), found[start : start + _AHEAD])
 
 
-def _one(file: File, side: int) -> tuple[Pixels | None, dict[str, str | None]]:
+def _one(file: File, side: int) -> tuple[Pixels | None, _Row]:
+    row: _Row = {"path": str(file.path.absolute()), "sha256": None, "even": False, "bad": None}
     try:
         pixels = decode(file.path, side)
-        return pixels, {"sha256": files.sha256(file.path.read_bytes()), "bad": None}
+        even = bool((np.ptp(pixels, axis=(1, 2)) == 0).all())
+        return pixels, {**row, "sha256": files.sha256_of(file.path), "even": even}
     except (Unreadable, OSError) as error:
-        return None, {"sha256": None, "bad": str(error)}
+        return None, {**row, "bad": str(error)}
 
 
 def _mapped(folder: Path, shape: tuple[int, int, int, int]) -> MappedImages:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from fedscal.data.benchmark import Benchmark
+from fedscal.data.benchmark import Benchmark, Progress
 from fedscal.data.views import AugmentedViews
 from fedscal.errors import DataRefused, UsageError
 from fedscal.files import sha256
@@ -53,10 +53,15 @@ def _not_here(domain: str) -> tuple[Tensor, Tensor]:
 
 
 class Elsewhere:
-    """Images that are at the sites."""
+    """Images that are at the sites: here there is nothing to read, to warn of or to find changed."""
+
+    empty: Sequence[str] = ()
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = sorted(names)
+
+    def prepare(self, progress: Progress | None = None) -> None:
+        """Do nothing: every site decodes its own."""
 
     def images(self, domain: str) -> Images:
         """Refuse: they are not here."""
@@ -73,3 +78,18 @@ class Elsewhere:
     def ordered(self, classes: Sequence[str]) -> Elsewhere:
         """Change nothing: every site has its own copy of the model, and the order with it."""
         return self
+
+    def keys(self) -> Mapping[str, str]:
+        """Return none."""
+        return {}
+
+    def changes(self, keys: Mapping[str, str]) -> Sequence[str]:
+        """Name none."""
+        return ()
+
+    def warnings(self) -> Sequence[str]:
+        """Say nothing."""
+        return ()
+
+    def require_same_classes(self) -> None:
+        """Ask nothing: a site that does not know the model's classes is refused when it comes."""

@@ -3,89 +3,94 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
-from fedscal.errors import DataRefused
+from fedscal.data.lists import list_files, read_lists, refuse_pickles
+from fedscal.data.tree import File, Tree, looks_like_an_image
+from fedscal.errors import DataRefused, UsageError
 
-IMAGES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-"""Endings, in lower case, of files that are taken for images; others are counted and passed over."""
 _WRAPPERS = ("images",)
 """Office-31 keeps the classes of a domain one folder deeper, in ``images``."""
-
-
-@dataclass(frozen=True)
-class File:
-    """An image file, and the class that its folder names; None where nothing does."""
-
-    path: Path
-    label: str | None
-
-
-@dataclass(frozen=True)
-class Tree:
-    """What was found below a folder.
-
-    Attributes:
-        root: the folder.
-        domains: the files of each of its sub-folders, sorted.
-        others: how many files were passed over because their ending is no image's.
-    """
-
-    root: Path
-    domains: Mapping[str, tuple[File, ...]]
-    others: int
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The class names, sorted; empty if the folders name none."""
-        return tuple(
-            sorted({f.label for files in self.domains.values() for f in files if f.label is not None})
-        )
+_LITTER = "__MACOSX"
+"""What an archive that was packed on a Mac leaves beside the data."""
+_Passed = Counter[str]
+"""How many files were passed over: ``others`` than images, and ``hidden`` ones."""
 
 
 def scan(root: Path) -> Tree:
-    """Read ``root/<domain>/<class>/*``, ``root/<domain>/images/<class>/*`` or ``root/<domain>/*``.
+    """Read what is below a folder, whichever of these it holds.
 
-    Hidden files and folders are not seen. Images may lie deeper inside a class.
+    ``root/<domain>/<class>/*``, ``root/<domain>/images/<class>/*``, ``root/<domain>/*``, each also inside
+    one more folder, or list files ``path label``. Hidden files and folders are not looked at. Images may
+    lie deeper inside a class.
     """
     if not root.is_dir():
         raise DataRefused(f"{root} is not a folder.")
-    domains: dict[str, tuple[File, ...]] = {}
-    others = 0
-    for folder in _folders(root):
-        files, passed = _domain(folder)
-        others += passed
-        if files:
-            domains[folder.name] = files
-    if not domains:
-        raise DataRefused(
-            f"{root} holds no images below its folders; expected {root}/<domain>/<class>/<image>, or "
-            f"{root}/<site>/<image> without classes."
-        )
-    return Tree(root, domains, others)
+    for place in (root, _unwrapped(root)):
+        lists = list_files(place)
+        if lists:
+            return Tree(place, read_lists(place, lists))
+    return _walked(place)
 
 
 def image_files(folder: Path) -> list[Path]:
     """Return every image file below a folder, in a fixed order."""
-    return [path for path in _walk(folder) if path.suffix.lower() in IMAGES]
+    return [path for path in _walk(folder, Counter()) if looks_like_an_image(path.name)]
 
 
-def _domain(folder: Path) -> tuple[tuple[File, ...], int]:
-    """Return the files of a domain and the number of files passed over."""
-    inner = [folder / name for name in _WRAPPERS if (folder / name).is_dir()]
+def _walked(root: Path) -> Tree:
+    passed: _Passed = Counter()
+    folders = _folders(root, passed)
+    _refuse_twice(folders)
+    found = {folder.name: _domain(folder, passed) for folder in folders}
+    domains = {name: files for name, files in found.items() if files}
+    if not domains:
+        refuse_pickles(root)
+        raise DataRefused(
+            f"{root} holds no images below its folders; expected {root}/<domain>/<class>/<image>, or "
+            f"{root}/<site>/<image> without classes."
+        )
+    empty = tuple(name for name, files in found.items() if not files)
+    return Tree(root, domains, passed["others"], passed["hidden"], empty)
+
+
+def _unwrapped(root: Path) -> Path:
+    """Step into a lone folder that holds the domains, as archives are unpacked.
+
+    It does if two folders in it have a folder of the same name: domains share their classes.
+    """
+    folders = _folders(root)
+    if len(folders) != 1:
+        return root
+    inner = Counter(entry.name for domain in _folders(folders[0]) for entry in _folders(domain))
+    return folders[0] if max(inner.values(), default=0) > 1 else root
+
+
+def _refuse_twice(folders: list[Path]) -> None:
+    """Refuse two names of one folder: its images would be two clients' or two domains'."""
+    real: dict[Path, Path] = {}
+    for folder in folders:
+        other = real.setdefault(folder.resolve(), folder)
+        if other != folder:
+            raise UsageError(f"{other} and {folder} are the same folder: remove one of them.")
+
+
+def _domain(folder: Path, passed: _Passed) -> tuple[File, ...]:
+    """Return the files of a domain."""
+    inner = [folder / name for name in _WRAPPERS if os.path.isdir(folder / name)]
     top = inner[0] if inner and not _own_images(folder) else folder
     found: list[File] = []
-    others = 0
-    for path in _walk(top):
-        if path.suffix.lower() not in IMAGES:
-            others += 1
+    for path in _walk(top, passed):
+        if not looks_like_an_image(path.name):
+            passed["others"] += 1
             continue
         inside = path.relative_to(top).parts
         found.append(File(path, inside[0] if len(inside) > 1 else None))
     _same_kind(folder, found)
-    return tuple(found), others
+    return tuple(found)
 
 
 def _same_kind(folder: Path, files: list[File]) -> None:
@@ -99,17 +104,42 @@ def _same_kind(folder: Path, files: list[File]) -> None:
 
 
 def _own_images(folder: Path) -> bool:
-    return any(entry.suffix.lower() in IMAGES for entry in folder.iterdir())
+    return any(looks_like_an_image(name) for name in os.listdir(folder))
 
 
-def _folders(root: Path) -> list[Path]:
-    return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+def _folders(root: Path, passed: _Passed | None = None) -> list[Path]:
+    """Return the folders in a folder, sorted; a folder that may not be read is named."""
+    try:
+        entries = sorted(root.iterdir())
+    except OSError as error:
+        _refuse(error)
+    if passed is not None:
+        passed["hidden"] += sum(_hidden(entry.name) for entry in entries)
+    return [entry for entry in entries if not _hidden(entry.name) and entry.is_dir()]
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    """Yield every file below a folder in a fixed order, hidden ones aside."""
-    for where, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if not name.startswith("."):
+def _hidden(name: str) -> bool:
+    return name.startswith(".") or name == _LITTER
+
+
+def _walk(folder: Path, passed: _Passed) -> Iterator[Path]:
+    """Yield every file below a folder in a fixed order, hidden ones aside; links to folders are followed.
+
+    A folder that is named like an image is yielded too, to be named as a bad one rather than overlooked.
+    """
+    seen: set[str] = set()
+    for where, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
+        real = os.path.realpath(where)
+        if real in seen:
+            raise DataRefused(f"{where} leads to a folder that is there already, {real}: remove the link.")
+        seen.add(real)
+        passed["hidden"] += sum(map(_hidden, (*folders, *names)))
+        odd = [name for name in folders if looks_like_an_image(name)]
+        folders[:] = sorted(name for name in folders if not _hidden(name) and name not in odd)
+        for name in sorted([*names, *odd]):
+            if not _hidden(name):
                 yield Path(where) / name
+
+
+def _refuse(error: OSError) -> NoReturn:
+    raise DataRefused(f"{error.filename} cannot be read: {error.strerror}.") from error

@@ -9,6 +9,7 @@ from fedscal.data.digits import DIGITS
 from fedscal.data.elsewhere import PREFIX, sites_benchmark
 from fedscal.data.folder_benchmark import folder_benchmark
 from fedscal.data.icons.rows import ICONS, ICONS_64
+from fedscal.data.lists import refuse_pickles
 from fedscal.errors import UsageError, nearest
 
 BENCHMARKS: dict[str, Benchmark] = {row.name: row for row in (DIGITS, ICONS, ICONS_64)}
@@ -19,15 +20,21 @@ def is_folder(name: str) -> bool:
     return bool(name) and name not in BENCHMARKS and Path(name).is_dir()
 
 
-def benchmark(name: str, skip_bad: bool = False, side: int = 0) -> Benchmark:
+def benchmark(
+    name: str, skip_bad: bool = False, side: int = 0, classes: str = "", source: str = ""
+) -> Benchmark:
     """Return the benchmark of this name or folder, or say which name was probably meant.
 
-    For a folder, ``skip_bad`` leaves files out that cannot be read, and ``side`` is the size of its views.
+    For a folder, ``skip_bad`` leaves files out that cannot be read, ``side`` is the size of its views,
+    ``classes`` a subset of its classes, and ``source`` the domain that a model is trained on.
     """
     if name.startswith(PREFIX):
         return sites_benchmark(name)
     if is_folder(name):
-        return folder_benchmark(name, skip_bad, side)
+        return folder_benchmark(name, skip_bad, side, classes, source)
     if name not in BENCHMARKS:
+        refuse_pickles(Path(name))
         raise UsageError(f"unknown benchmark '{name}'{nearest(name, BENCHMARKS)}")
+    if classes:
+        raise UsageError(f"classes={classes} chooses among a folder's classes, and {name} is no folder.")
     return BENCHMARKS[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from fedscal.data.folders import Tree
+from fedscal.data.tree import Tree
 
 
 def recipe(tree: Tree) -> str:
@@ -26,13 +26,14 @@ def _domains(tree: Tree, labelled: list[str]) -> list[str]:
         f"source = {json.dumps(largest)}  # the source model is trained on it; of {', '.join(labelled)}",
         "clients_per_domain = 5  # each other domain is cut into so many clients",
         'model = "convnet"  # or "hf:<folder>": a pretrained network adapts far better',
+        "image_size = 64  # pixels a side that the network sees; a pretrained one mostly wants 224",
     ]
 
 
 def _sites(tree: Tree) -> list[str]:
     return [
         "# Each folder is one client. A model is trained before, where the source images are:",
-        "#     fedscal pretrain benchmark=FOLDER source=DOMAIN --out MODEL",
+        "#     fedscal pretrain --data FOLDER image_size=64 --out MODEL",
         "#     fedscal run THIS_FILE",
         f"clients = {json.dumps(str(tree.root.absolute()))}",
         'source_model = "MODEL"  # where the trained model is',

@@ -3,13 +3,15 @@
 A weak view is a random resized crop, mirrored half of the time if asked. A strong view is another
 such crop and then two operations from the FixMatch pool. Whatever moves pixels is composed into one
 matrix an image and resampled once, before the operations that change values; so a rotated or
-shifted crop shows what truly lies beside it, and black only beyond the image itself.
+shifted crop shows what truly lies beside it, and one even colour only beyond the image itself.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,6 +39,7 @@ class AugmentedViews:
         crop_aspect: The least and the greatest stretch of its width against its height.
         flip: Whether to mirror half of the crops left to right.
         side: The side of the views, square; the middle of the image for evaluation. None: as large as it.
+        beyond: What lies beside the image in a strong view, of values in [0, 1]: the colour of its ground.
     """
 
     mean: tuple[float, ...] | None = None
@@ -45,6 +48,7 @@ class AugmentedViews:
     crop_aspect: _Range = (0.9, 1.1)
     flip: bool = False
     side: int | None = None
+    beyond: float = 0.0
 
     def evaluate(self, images: Tensor) -> Tensor:
         """Return the images as they are, or their middle, normalised."""
@@ -65,7 +69,7 @@ class AugmentedViews:
         aspect = images.shape[3] / images.shape[2]
         for moves in displacement(drawn.flatten(), u.flatten(), aspect).view(*size, 3, 3):
             matrices = matrices @ moves
-        changed = resample(_unit(images), matrices, "zeros", self.side)
+        changed = resample(_unit(images) - self.beyond, matrices, "zeros", self.side) + self.beyond
         for operation, amount in zip(drawn, u, strict=True):
             recolour(changed, operation, amount)
         return self._normalise(changed)
@@ -75,12 +79,17 @@ class AugmentedViews:
         return crop_matrices(draws, self.crop_area, self.crop_aspect, self.flip)
 
     def _normalise(self, images: Tensor) -> Tensor:
+        """Normalise in place: a view is a copy already, and another costs as much as the resampling."""
         every = (1, 2, 3)
-        mean = images.mean(every, keepdim=True) if self.mean is None else _channels(self.mean, images)
-        centred = images - mean
+        images -= images.mean(every, keepdim=True) if self.mean is None else _channels(self.mean, images)
         if self.std is not None:
-            return centred / _channels(self.std, images)
-        return centred / (centred.square().mean(every, keepdim=True).sqrt() + _LEAST_DEVIATION)
+            return images.div_(_channels(self.std, images))
+        return images.div_(images.square().mean(every, keepdim=True).sqrt() + _LEAST_DEVIATION)
+
+
+def views_of(card: Mapping[str, Any]) -> AugmentedViews | None:
+    """Return the views that a model's card describes; None if it leaves them to its benchmark."""
+    return AugmentedViews(**card["views"]) if "views" in card else None
 
 
 def crop_matrices(draws: Tensor, area: _Range, aspect: _Range, flip: bool) -> Tensor:
@@ -139,4 +148,4 @@ def _channels(values: tuple[float, ...], images: Tensor) -> Tensor:
 
 
 def _unit(images: Tensor) -> Tensor:
-    return images.float() / 255
+    return images.to(torch.float32, copy=True).div_(255)

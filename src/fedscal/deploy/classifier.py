@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from fedscal.data.benchmark import Views
 from fedscal.data.registry import benchmark
-from fedscal.data.views import AugmentedViews
-from fedscal.errors import ModelRefused, UsageError
+from fedscal.data.views import views_of
+from fedscal.errors import ModelRefused, UsageError, first_line
 from fedscal.models.network import Network
-from fedscal.models.registry import build_network
+from fedscal.models.place import put
+from fedscal.models.registry import build_network, check_model
 from fedscal.models.store import find_model, load_model
 
 
@@ -52,20 +53,34 @@ class Classifier:
     path: Path
 
     @classmethod
-    def open(cls, place: Path) -> Classifier:
-        """Open a model file, or the model of a run directory: its last round's unless named."""
+    def open(cls, place: Path, device: str = "cpu", model: str = "") -> Classifier:
+        """Open a model file, or the model of a run directory: its last round's unless named.
+
+        Args:
+            place: the file or directory.
+            device: where to compute.
+            model: the name of its network here, if not its card's: a backbone's folder may have moved.
+        """
         path = find_model(place)
         weights, card = load_model(path.parent, path.stem)
         try:
-            shape, classes = tuple(card["shape"]), tuple(card["classes"])
-            network = build_network(card["model"], shape, len(classes))
+            shape, classes, name = tuple(card["shape"]), tuple(card["classes"]), model or card["model"]
+            check_model(name)
+        except (KeyError, TypeError, UsageError) as error:
+            raise _unfit(path, error) from error
+        network = build_network(name, shape, len(classes))  # a package or a permission that lacks is named
+        try:
             network.load_state_dict(weights)
-            views = AugmentedViews(**card["views"]) if "views" in card else benchmark(card["benchmark"]).views
-            module = PixelsToLogits(network, views)
+            views = views_of(card) or benchmark(card["benchmark"]).views
         except (KeyError, TypeError, RuntimeError, UsageError) as error:
-            raise ModelRefused(f"{path} does not fit its card ({str(error).splitlines()[0]}).") from error
+            raise _unfit(path, error) from error
+        module = PixelsToLogits(put(network, device, "fp32"), views)
         return cls(module.eval().requires_grad_(False), classes, shape, card, path)
 
     def probabilities(self, pixels: Tensor) -> Tensor:
         """Return the class probabilities (n, J) of uint8 images."""
-        return torch.softmax(self.module(pixels), dim=1)
+        return torch.softmax(self.module(pixels.to(self.module.network.device)), dim=1)
+
+
+def _unfit(path: Path, error: Exception) -> ModelRefused:
+    return ModelRefused(f"{path} does not fit its card ({first_line(error)}).")

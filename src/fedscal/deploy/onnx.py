@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -51,15 +53,18 @@ def _converted(classifier: Classifier) -> bytes:
     except ImportError as error:
         raise UsageError(f"ONNX needs {error.name}: pip install 'fedscal[onnx]'") from error
     example = torch.zeros(2, *classifier.shape)
-    program = torch.onnx.export(
-        classifier.module,
-        (example,),
-        input_names=["pixels"],
-        output_names=["logits"],
-        dynamic_shapes={"pixels": {0: torch.export.Dim("images", min=1)}},
-        dynamo=True,
-        verbose=False,
-    )
+    # Torch says what it skips without torchvision, and what of its own is deprecated: nothing for a user.
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):
+        program = torch.onnx.export(
+            classifier.module,
+            (example,),
+            input_names=["pixels"],
+            output_names=["logits"],
+            dynamic_shapes={"pixels": {0: torch.export.Dim("images", min=1)}},
+            dynamo=True,
+            verbose=False,
+        )
     assert program is not None
     model = program.model_proto
     said = {"classes": "\n".join(classifier.classes), "weights_sha256": classifier.card["weights_sha256"]}

@@ -31,11 +31,16 @@ class Answer:
     problem: str = ""
 
 
-def predict(classifier: Classifier, place: Path) -> Iterator[Answer]:
-    """Yield an answer for every image file at or below a place, in a fixed order."""
+def files_at(place: Path) -> list[Path]:
+    """Return the image files at or below a place; refuse one without any."""
     paths = [place] if place.is_file() else image_files(place)
     if not paths:
         raise DataRefused(f"{place} holds no image files.")
+    return paths
+
+
+def ask(classifier: Classifier, paths: Sequence[Path]) -> Iterator[Answer]:
+    """Yield an answer for each file, in the order given."""
     for start in range(0, len(paths), _BATCH):
         yield from _batch(classifier, paths[start : start + _BATCH])
 

@@ -26,10 +26,12 @@ from fedscal.drivers.wire import (
     split_memory,
     write_message,
 )
-from fedscal.errors import ModelRefused, OutOfSpace
+from fedscal.errors import DataRefused, ModelRefused, OutOfSpace
 from fedscal.types import ClientId, Failure, Memory, Metrics, Package, Reply, Weights
 
 _log = logging.getLogger(__name__)
+_FATAL = {kind.exit_code: kind for kind in (DataRefused, OutOfSpace)}
+"""Troubles of a worker that no other client is spared: they end the run."""
 K = TypeVar("K")
 T = TypeVar("T")
 
@@ -69,8 +71,8 @@ class WorkerFailed(OutOfSpace):
 class WorkerProcess:
     """A process that does clients' work; started at once, and again after it died."""
 
-    def __init__(self, spec: Mapping[str, Any]) -> None:
-        self._spec = spec
+    def __init__(self, begin: Mapping[str, Any]) -> None:
+        self._begin = begin
         self._process: subprocess.Popen[bytes] | None = self._start()
 
     def train(self, client: ClientId, package: Package, memory: Memory) -> tuple[Reply, Memory]:
@@ -110,6 +112,8 @@ class WorkerProcess:
             code = process.wait()
             self._process = None
             raise WorkerFailed(f"its worker process ended with code {code}; out of memory?")
+        if refused := _FATAL.get(result.header.get("code", 0)):
+            raise refused(result.header["error"])
         if "error" in result.header:
             raise WorkerFailed(result.header["error"])
         return result
@@ -119,7 +123,7 @@ class WorkerProcess:
             [sys.executable, "-m", "fedscal.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert process.stdin
-        write_message(process.stdin, Message({"spec": dict(self._spec)}))  # type: ignore[arg-type]
+        write_message(process.stdin, Message(dict(self._begin)))  # type: ignore[arg-type]
         return process
 
 

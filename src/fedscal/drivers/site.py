@@ -14,6 +14,7 @@ from torch import Tensor
 from fedscal.client import ClientData, Training, local_update
 from fedscal.evaluate import judge
 from fedscal.models.network import Network, predict
+from fedscal.models.place import device_memory
 from fedscal.objective.term import Objective
 from fedscal.rng import Streams
 from fedscal.types import ClientId, Memory, Metrics, Package, Profile, Reply, Sweep, Weights
@@ -47,7 +48,8 @@ class Site:
     def evaluate(self, clients: Sequence[ClientId], weights: Weights) -> dict[ClientId, Metrics]:
         """Let clients judge a model, each on its own data."""
         self.network.load_state_dict(weights)
-        return {client: self._judge(client) for client in clients}
+        with device_memory():
+            return {client: self._judge(client) for client in clients}
 
     def _judge(self, client: ClientId) -> Metrics:
         data = self.data[client]

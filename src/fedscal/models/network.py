@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -15,6 +16,9 @@ from fedscal.types import Images, Prediction
 class Network(nn.Module):
     """Backbone -> linear bottleneck -> linear head, with no BatchNorm in the two new layers.
 
+    The network is the only thing that lives on another device: images are brought to ``device``, and what
+    the network says of them comes back to the CPU, where losses and labels are. Autograd follows.
+
     Args:
         backbone: maps images to (n, ``width``) features.
         width: the backbone's feature count.
@@ -22,6 +26,10 @@ class Network(nn.Module):
         bottleneck: the width d of the features g(x); the paper uses 256.
         backbone_rate: the backbone's share of the learning rate: 0.1 for a pretrained backbone, 1
             for one that was trained from scratch.
+
+    Attributes:
+        in_bfloat16: compute the backbone in bfloat16 where autocast says that it is safe; the weights, the
+            two new layers and the losses stay in float32.
     """
 
     def __init__(
@@ -32,12 +40,20 @@ class Network(nn.Module):
         self.bottleneck = nn.Linear(width, bottleneck)
         self.head = nn.Linear(bottleneck, classes)
         self.backbone_rate = backbone_rate
+        self.in_bfloat16 = False
         self.norms = [module for module in self.modules() if isinstance(module, _BatchNorm)]
 
     def forward(self, images: Tensor) -> Prediction:
         """Return features and logits of a batch of images."""
-        features = self.bottleneck(self.backbone(images))
-        return Prediction(features, self.head(features))
+        with torch.autocast(images.device.type, torch.bfloat16) if self.in_bfloat16 else nullcontext():
+            found = self.backbone(images)
+        features = self.bottleneck(found.to(self.bottleneck.weight.dtype))
+        return Prediction(features.cpu(), self.head(features).cpu())
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network computes."""
+        return self.head.weight.device
 
     def freeze_head(self) -> None:
         """Keep the hypothesis h fixed: adaptation moves the features only."""
@@ -68,5 +84,5 @@ def predict(
 ) -> Prediction:
     """Return what the network, in evaluation mode, says of every image in the given view."""
     network.eval()
-    parts = [network(view(batch)) for batch in images.split(batch_size)]
+    parts = [network(view(batch.to(network.device))) for batch in images.split(batch_size)]
     return Prediction(torch.cat([p.features for p in parts]), torch.cat([p.logits for p in parts]))

@@ -15,8 +15,11 @@ from fedscal.data.pixels import take
 from fedscal.errors import DataRefused
 from fedscal.models.gaussians import class_gaussians
 from fedscal.models.network import Network, predict
+from fedscal.models.place import device_memory, in_pieces
 from fedscal.rng import stream
 from fedscal.types import Images, Weights
+
+_FEWEST_IMAGES = 3
 
 
 @dataclass(frozen=True)
@@ -57,13 +60,22 @@ def pretrain(
     seed: int,
     on_epoch: Callable[[], None] = lambda: None,
     groups: Tensor | None = None,
+    micro_batch: int = 0,
 ) -> Trained:
-    """Train on 90 % of the source images and test on the other 10 %, never parting a group."""
+    """Train on 90 % of the source images and test on the other 10 %, never parting a group.
+
+    ``micro_batch`` is the number of images whose activations are held at once; 0: those of the whole batch.
+    """
+    if len(images) < _FEWEST_IMAGES:
+        raise DataRefused(
+            f"{len(images)} source images are too few: two to train on and one to test with are the least."
+        )
     test, train = held_out_rows(len(images), recipe.held_out, seed, groups)
     seen = take(images, train)
-    _fit(network, seen, labels[train], views, recipe, seed, on_epoch)
-    predicted = predict(network, take(images, test), views.evaluate).logits.argmax(dim=1)
-    known = predict(network, seen, views.evaluate)
+    with device_memory():
+        _fit(network, seen, labels[train], views, recipe, seed, on_epoch, micro_batch)
+        predicted = predict(network, take(images, test), views.evaluate).logits.argmax(dim=1)
+        known = predict(network, seen, views.evaluate)
     return Trained(
         weights=weights.snapshot(network.state_dict()),
         accuracy=100 * float((predicted == labels[test]).double().mean()),
@@ -103,7 +115,9 @@ def _fit(
     recipe: SourceTraining,
     seed: int,
     on_epoch: Callable[[], None],
+    micro_batch: int,
 ) -> None:
+    forward = in_pieces(network, micro_batch)
     optimizer = torch.optim.SGD(
         network.parameter_groups(recipe.lr),
         momentum=recipe.momentum,
@@ -119,7 +133,7 @@ def _fit(
         network.train()
         shuffled = torch.randperm(len(images), generator=order)
         for rows in torch.split(shuffled, recipe.batch_size)[:whole]:
-            logits = network(views.weak(images[rows], weak)).logits
+            logits = forward(views.weak(images[rows].to(network.device), weak)).logits
             loss = F.cross_entropy(logits, labels[rows], label_smoothing=recipe.smoothing)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]

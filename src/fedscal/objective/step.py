@@ -114,7 +114,7 @@ class Step:
         """f_k(s A_w(x_i) + (1 - s) A_w(x_j)) with gradient, j a random partner and s ~ U(1/2, 1) a batch."""
         partners = torch.randperm(len(self.indices), generator=self.models.draws)
         share = 0.5 + 0.5 * torch.rand((), generator=self.models.draws)
-        images = torch.lerp(self.weak_images[partners], self.weak_images, share)
+        images = torch.lerp(self.weak_images[partners], self.weak_images, share.to(self.weak_images.device))
         return Mixed(self.models.current(images), partners, share)
 
     def by(self, name: str) -> Prediction:

@@ -103,7 +103,8 @@ class Objective:
     def loss(self, step: Step, states: Sequence[State]) -> tuple[Tensor, list[State]]:
         """Return the summed loss of a batch and the terms' next states."""
         results = [term.loss(step, state) for term, state in zip(self.active, states, strict=True)]
-        return torch.stack([value for value, _ in results]).sum(), [state for _, state in results]
+        # A penalty on the weights is made where they are; all other values are on the CPU anyway.
+        return torch.stack([value.cpu() for value, _ in results]).sum(), [state for _, state in results]
 
     def reports(self, states: Sequence[State]) -> dict[str, Weights]:
         """Return what the terms tell the server, by the name of the term."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from fedscal.errors import UsageError
 from fedscal.files import write_bytes
 from fedscal.report.load import load_run
 from fedscal.report.table import Table
 
-__all__ = ["write_comparison", "write_report"]
+__all__ = ["write_comparison", "write_report", "write_tables"]
 
 
 def write_report(run_dir: Path, *, out: Path | None = None) -> Path:
@@ -42,6 +43,20 @@ def write_comparison(run_dirs: Sequence[Path], out: Path, overall: Table | None 
     page = _page()
     runs = [load_run(path) for path in dict.fromkeys(run_dirs)]  # named twice is still one run
     return _write(out, page.comparison_page(runs, overall))
+
+
+def write_tables(out: Path, title: str, **parts: Any) -> Path:
+    """Write a page of tables and figures, and return where it is.
+
+    Args:
+        out: The page.
+        title: Its title.
+        parts: What stands on it, see ``page.tables_page``.
+
+    Raises:
+        UsageError: If the drawing libraries are not installed.
+    """
+    return _write(out, _page().tables_page(title, **parts))
 
 
 def _page() -> ModuleType:

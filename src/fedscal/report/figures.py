@@ -65,7 +65,7 @@ def signals(run: Run) -> str:
     if not shown:
         return ""
     with drawing():
-        figure, axes = _canvas(math.ceil(len(shown) / 3) * 2.1, math.ceil(len(shown) / 3), min(3, len(shown)))
+        figure, axes = canvas(math.ceil(len(shown) / 3) * 2.1, math.ceil(len(shown) / 3), min(3, len(shown)))
         for axis, name, colour in zip(axes, shown, COLOURS, strict=False):
             _line(axis, _rounds(run), curves[name], colour)
             axis.set_title(label(name))
@@ -114,7 +114,7 @@ def cost(run: Run) -> str:
     if not any(bars.any() for bars in values.values()):
         return ""
     with drawing():
-        figure, axes = _canvas(2.2, 1, 2)
+        figure, axes = canvas(2.2, 1, 2)
         for axis, (what, names) in zip(axes, parts.items(), strict=True):
             scale = 1e6 if what == "bytes" else 1.0
             first, second = (values[what, part] / scale for part in names)
@@ -140,7 +140,7 @@ def methods(
     if not curves:
         return ""
     with drawing():
-        figure, (axis,) = _canvas(3.4)
+        figure, (axis,) = canvas(3.4)
         for place, (method, (rounds, values)) in enumerate(curves.items()):
             colour, dash = COLOURS[place % len(COLOURS)], ("-", "--", ":")[place // len(COLOURS) % 3]
             mean = values.mean(axis=0)
@@ -164,7 +164,7 @@ def _domain_curves(run: Run, name: str, title: str, curves: Curves, dashed: Curv
     domains = [domain for domain in dict.fromkeys((*curves, *dashed)) if domain != AVERAGE]
     colours = {domain: COLOURS[place % len(COLOURS)] for place, domain in enumerate(domains)} | {AVERAGE: INK}
     with drawing():
-        figure, (axis,) = _canvas(3.2)
+        figure, (axis,) = canvas(3.2)
         for domain, values in dashed.items():
             _line(axis, _rounds(run), values, colours[domain], linestyle=(0, (3, 2)), linewidth=0.9)
         handles = [
@@ -191,7 +191,7 @@ def _heat_maps(name: str, title: str, panels: Sequence[Panel]) -> str:
         return ""
     height = min(TALLEST, max(0.9, ROW_HEIGHT * len(shown[0].grid.rows))) + 0.6
     with drawing():
-        figure, axes = _canvas(height * len(shown), len(shown))
+        figure, axes = canvas(height * len(shown), len(shown))
         for axis, panel in zip(axes, shown, strict=True):
             _heat_map(figure, axis, panel)
         return to_svg(figure, name, title)
@@ -216,7 +216,8 @@ def _heat_map(figure: Figure, axis: Axes, panel: Panel) -> None:
     axis.set_yticks(range(0, len(grid.rows), step), [label(row) for row in grid.rows[::step]], fontsize=8)
 
 
-def _canvas(height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, Sequence[Axes]]:
+def canvas(height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, Sequence[Axes]]:
+    """Return a figure as wide as a page, and its axes row by row."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 

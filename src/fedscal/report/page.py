@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedscal.methods import described
-from fedscal.report import comparison, figures, model, text
+from fedscal.report import comparison, figures, leaderboard, model, text
 from fedscal.report.load import Run, dig, number, table
 from fedscal.report.table import Table
 from fedscal.report.verdict import judge, standing
@@ -115,6 +115,7 @@ def comparison_page(runs: Sequence[Run], overall: Table | None = None) -> str:
                 (run, row.label, model.outcome(run).last.get(model.AVERAGE, math.nan))
                 for run, row in zip(runs, comparison.rows(runs), strict=True)
             ],
+            leaderboards=list(leaderboard.leaderboards(tables)),
             overall=overall,
             left_out=left_out,
             tables=[(found, _method_figures(found, place)) for place, found in enumerate(tables)],
@@ -122,6 +123,35 @@ def comparison_page(runs: Sequence[Run], overall: Table | None = None) -> str:
             repeated=comparison.repeated(tables),
             caveats=caveats(comparison.rows(kept)),
         )
+    )
+
+
+def tables_page(
+    title: str,
+    tables: Sequence[Table],
+    caption: str,
+    warning: str = "",
+    notes: Sequence[str] = (),
+    figures: Sequence[tuple[str, str, str]] = (),
+) -> str:
+    """Return a page of tables and figures.
+
+    Args:
+        title: Its title.
+        tables: The tables, one below the other.
+        caption: What the numbers of each table are.
+        warning: What a reader must know before anything else.
+        notes: Sentences below the tables.
+        figures: Title, caption and svg of each figure; they come before the tables.
+    """
+    template = _environment().get_template("tables.html")
+    return template.render(
+        title=title,
+        tables=tables,
+        caption=caption,
+        warning=warning,
+        notes=notes,
+        figures=[Exhibit(name, text, Markup(svg)) for name, text, svg in figures if svg],
     )
 
 

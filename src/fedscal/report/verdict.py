@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedscal.errors import some
 from fedscal.report.load import Run, number
 from fedscal.report.model import (
     AVERAGE,
@@ -110,9 +111,8 @@ def _clients(run: Run) -> str:
     worse = sorted((row for row in rows if row.word == "WORSE"), key=lambda row: row.delta)
     if not worse:
         return f"None of the {len(rows)} clients got worse." if len(rows) > 1 else ""
-    named = ", ".join(f"{row.name} ({signed(row.delta)})" for row in worse[:NAMED_CLIENTS])
-    more = f" and {len(worse) - NAMED_CLIENTS} more" if len(worse) > NAMED_CLIENTS else ""
-    return f"{len(worse)} of {count(len(rows), 'client')} got WORSE, in points: {named}{more}."
+    named = some([f"{row.name} ({signed(row.delta)})" for row in worse], NAMED_CLIENTS)
+    return f"{len(worse)} of {count(len(rows), 'client')} got WORSE, in points: {named}."
 
 
 def _choice(result: Outcome) -> str:

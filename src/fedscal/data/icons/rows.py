@@ -64,7 +64,8 @@ def _order(domain: str) -> Tensor:
 
 
 # Each image by its own mean and deviation: a client could not know the statistics of other domains.
-_SMALL = AugmentedViews(crop_area=(0.6, 1.0), crop_aspect=(0.8, 1.25), flip=True)
+# The paper is white.
+_SMALL = AugmentedViews(crop_area=(0.6, 1.0), crop_aspect=(0.8, 1.25), flip=True, beyond=1.0)
 # As the pretrained network knows images: (x - 127) / 128.
 _PRETRAINED = replace(_SMALL, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
 

@@ -1,0 +1,67 @@
+"""What the commands with many runs share: run them, show their tables, say what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import typer
+
+from fedscal.cli import output
+from fedscal.cli.output import console, print_error, print_plain
+from fedscal.compare import Cell, Failed, execute
+from fedscal.drivers.in_process import worker_count
+from fedscal.embedded import prepare_data
+from fedscal.report.table import Table
+from fedscal.spec import DATA_KEYS, RunSpec
+
+
+def execute_cells(
+    cells: Sequence[Cell], jobs: int, quiet: bool, after: Callable[[], object] = lambda: None
+) -> list[tuple[Cell, Failed]]:
+    """Run what is not finished, with a bar; return what failed.
+
+    Args:
+        cells: the runs.
+        jobs: how many at a time; 0: as many as the cores allow.
+        quiet: show nothing.
+        after: called after every run.
+    """
+    left = [cell for cell in cells if not cell.directory.finished]
+    jobs = worker_count(jobs, max(cell.spec.threads for cell in cells), len(cells))
+    listener = output.listener(quiet)
+    finished = len(cells) - len(left)
+
+    def done(cell: Cell) -> None:
+        listener.advance()
+        after()
+
+    try:
+        for spec in _different_data(left):  # here, where progress is seen, and not in every cell
+            prepare_data(spec, listener)
+        listener.stage(f"{len(cells)} runs, {finished} finished already, {jobs} at a time", len(left))
+        return execute(left, jobs, done)
+    finally:
+        listener.close()
+
+
+def _different_data(cells: Sequence[Cell]) -> list[RunSpec]:
+    """Return a spec for every set of images that the cells need."""
+    specs = [cell.spec for cell in cells]
+    return list({tuple(getattr(spec, key) for key in DATA_KEYS): spec for spec in specs}.values())
+
+
+def show_tables(tables: Sequence[Table], unit: str = "accuracy in %") -> None:
+    """Print tables with their notes."""
+    for table in tables:
+        console.print(output.table_of(table.header, table.rows, f"{table.title}, {unit}"))
+        for note in table.notes:
+            print_plain(note)
+
+
+def end_with(failed: Sequence[tuple[Cell, Failed]], runs: int) -> None:
+    """End with the first failure's exit code, if there is one."""
+    if failed:
+        cell, first = failed[0]
+        where = f"{cell.name} ({cell.directory.path.name})"
+        print_error(f"error: {len(failed)} of {runs} runs failed, the first {where}: {first.reason}")
+        raise typer.Exit(first.code)

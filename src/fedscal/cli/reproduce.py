@@ -1,0 +1,113 @@
+"""The command that sets the paper's tables beside our own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedscal.cli import output
+from fedscal.cli.allow import AllowCode
+from fedscal.cli.jobs import Json, Out, Quiet
+from fedscal.cli.many import end_with, execute_cells, show_tables
+from fedscal.cli.output import print_plain
+from fedscal.drivers.in_process import worker_count
+from fedscal.errors import UsageError
+from fedscal.models.own import check_permission
+from fedscal.reproduce import tables
+from fedscal.reproduce.datasets import locate
+from fedscal.reproduce.estimate import estimate
+from fedscal.reproduce.figures import FIGURES, check_drawing, draw
+from fedscal.reproduce.honesty import flaws
+from fedscal.reproduce.result import Drawn, Result
+from fedscal.spec import environment_keys, parse_assignments
+
+_TABLES = " | ".join(tables.TABLES)
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(metavar="TABLE", help=_TABLES, show_default=False)],
+    words: Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]", show_default=False)] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option("--data", metavar="DIR", help="Folder of a data set; once for each that is needed."),
+    ] = None,
+    out: Out = None,
+    jobs: Annotated[int, typer.Option(help="Runs side by side; 0: as many as the cores allow.", min=0)] = 0,
+    only_estimate: Annotated[
+        bool, typer.Option("--estimate", help="Say how long it will take here, and stop.")
+    ] = False,
+    run: Annotated[bool, typer.Option(help="Run what is missing; or write what is finished.")] = True,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    allow_code: AllowCode = False,
+) -> None:
+    """Make a table of the paper: its numbers, ours, and the difference.
+
+    Runs are finished one by one, over days if need be: repeat the command to go on. methods=, sources= and
+    seeds= run a part of it; other keys stand over the paper's. Says NOT A REPRODUCTION where it is none.
+    """
+    blocks = tables.table(name)
+    if name == "figures":
+        check_drawing()
+    if not data:
+        raise UsageError(f"--data DIR is missing: {name} is made from the images of a data set.")
+    out = out or Path("runs") / "reproduce"
+    given = {**environment_keys(), **parse_assignments(words or [])}
+    copies = locate(tables.datasets_of(blocks), data)
+    entries = tables.entries(blocks, copies, given, out / "cells")
+    for model in {entry.cell.spec.model for entry in entries}:
+        check_permission(model)
+    if only_estimate:
+        _estimate(entries, jobs, as_json)
+        return
+    reasons = flaws(entries, copies, given)
+
+    def now() -> Result:
+        return Result(name, entries, copies, reasons)
+
+    now().write(out)  # what cannot be written is better known before the first run than after it
+    cells = tables.distinct_cells(entries)
+    failed = execute_cells(cells, jobs, quiet or as_json, lambda: now().write(out)) if run and cells else []
+    _show(now(), out, quiet, as_json)
+    end_with(failed, len(cells))
+
+
+def _estimate(entries: Sequence[tables.Entry], jobs: int, as_json: bool) -> None:
+    listener = output.listener(as_json)
+    listener.stage("timing one batch", len({entry.block.dataset for entry in entries}))
+    try:
+        found = estimate(entries, listener.advance)
+    finally:
+        listener.close()
+    if as_json:
+        output.print_json(found.document())
+        return
+    show_tables([found.table()], "time")
+    threads = max((entry.cell.spec.threads for entry in entries), default=1)
+    for sentence in found.sentences(worker_count(jobs, threads, len(entries))):
+        print_plain(sentence)
+
+
+def _drawn(result: Result, quiet: bool) -> list[Drawn]:
+    listener = output.listener(quiet)
+    listener.stage("drawing", FIGURES)
+    try:
+        return draw(result, listener.advance)
+    finally:
+        listener.close()
+
+
+def _show(result: Result, out: Path, quiet: bool, as_json: bool) -> None:
+    paths = result.write(out, _drawn(result, quiet or as_json) if result.name == "figures" else ())
+    if as_json:
+        output.print_json(result.document())
+    elif not quiet:
+        if result.heading:
+            print_plain(result.heading)
+        show_tables(result.tables(), result.unit)
+        for note in result.notes():
+            print_plain(note)
+        print_plain(f"written: {', '.join(map(str, paths))}")

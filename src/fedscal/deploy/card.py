@@ -1,0 +1,179 @@
+"""The model card that goes with an export: what it is, what it takes, how it did, where it ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fedscal.data.views import AugmentedViews
+from fedscal.deploy.audit import share_text
+from fedscal.deploy.classifier import Classifier
+from fedscal.methods import METHODS
+from fedscal.models.store import read_card, read_json
+from fedscal.report.load import Run, dig, load_run, number, whole
+from fedscal.report.model import client_rows, domain_rows, outcome, warnings
+from fedscal.report.table import Table
+from fedscal.report.text import decimals, percent, signed
+
+AUDIT = "audit.json"
+"""Where ``fedscal audit`` leaves its numbers in a run directory, and the card finds them."""
+_LIMITS = (
+    "It was adapted without labels. Accuracy is known only where a table above gives it; low entropy and "
+    "other label-free signals do not prove that answers are right.",
+    "It knows these classes only, and gives one of them to every image, also to one that shows none of them.",
+    "Its confidence is not calibrated.",
+    "Other cameras, sites or seasons than those it was adapted to are new domains: check it there before use "
+    "(`fedscal audit`).",
+)
+
+
+def card_text(classifier: Classifier, run: Run | None) -> str:
+    """Return the card as Markdown, with what the model's run tells if there is one."""
+    parts = [*_identity(classifier, run), *_input(classifier)]
+    if run:
+        parts += [*_results(run), *_audit(classifier, run), *_doubts(classifier, run), *_traffic(run)]
+    return "\n\n".join([*parts, "## Limits", _list(_LIMITS)]) + "\n"
+
+
+def run_of(classifier: Classifier) -> Run | None:
+    """Return the run whose ``model`` folder holds this model, if there is one."""
+    folder = classifier.path.parent.parent
+    return load_run(folder) if (folder / "spec.toml").exists() else None
+
+
+def doubts(classifier: Classifier, run: Run) -> list[str]:
+    """Say why a user might want another model than this one; nothing if its run saw no reason."""
+    found = [f"the run warned: {text}" for text in warnings(run)]
+    chosen = whole(run.summary.get("selected_round"))
+    selected = classifier.path.with_name("selected.safetensors")
+    if classifier.path.stem == "last" and chosen not in (None, run.last_round) and selected.exists():
+        found.append(f"without labels one would rather choose round {chosen}: {selected}")
+    return found
+
+
+def _identity(classifier: Classifier, run: Run | None) -> Iterator[str]:
+    card = classifier.card
+    known = METHODS.get(str(card.get("method")))
+    method = known.title if known else str(card.get("method", "source model"))
+    yield f"# Model card: {method} from {card.get('source') or 'an unnamed source'}"
+    facts = {
+        "Network": card["model"],
+        "Adapted by": f"{method}, {run.fact('adaptation')}, {card.get('round')} rounds" if run else "",
+        "Weights sha256": card["weights_sha256"],
+        "Source model sha256": _source_hash(classifier),
+        "Accuracy on held-out source images": _source_accuracy(run),
+        "Written by": f"fedscal {run.fact('version')}" if run else "",
+    }
+    yield _list(f"{name}: {value}" for name, value in facts.items() if value)
+
+
+def _source_hash(classifier: Classifier) -> str:
+    source = classifier.path.with_name("source.safetensors")
+    return str(read_card(str(source)).get("weights_sha256", "")) if source.exists() else ""
+
+
+def _source_accuracy(run: Run | None) -> str:
+    known = number(run.summary.get("source_accuracy")) if run else math.nan
+    return percent(known) if math.isfinite(known) else ""
+
+
+def _input(classifier: Classifier) -> Iterator[str]:
+    channels, height, width = classifier.shape
+    yield "## Classes, in the order of the outputs"
+    yield ", ".join(classifier.classes)
+    yield "## Input and output"
+    yield (
+        f"Batches of {channels} x {height} x {width} pixels with values from 0 to 255, upright by the "
+        f"camera's orientation; logits come out. {_preparation(classifier.module.views)} Normalisation is "
+        "part of the model."
+    )
+
+
+def _preparation(views: object) -> str:
+    if isinstance(views, AugmentedViews) and views.side is not None:
+        return f"Images are resized to a larger square, of which the middle {views.side} pixels are taken."
+    return "Images are resized to this size."
+
+
+def _results(run: Run) -> Iterator[str]:
+    yield "## Results"
+    if outcome(run).labelled:
+        yield _table("Accuracy in the last round", _accuracy_rows(run))
+    yield _table("Sites", _site_rows(run))
+
+
+def _audit(classifier: Classifier, run: Run) -> Iterator[str]:
+    """Show the last audit, if it was one of this model."""
+    path = run.path / AUDIT
+    found = read_json(path) if path.exists() else {}
+    if found.get("model_sha256") == classifier.card["weights_sha256"]:
+        yield _table("Audit on labelled images that training never saw", _audit_rows(found["sites"]))
+
+
+def _doubts(classifier: Classifier, run: Run) -> Iterator[str]:
+    if found := doubts(classifier, run):
+        yield "Beware:\n\n" + _list(found)
+
+
+def _accuracy_rows(run: Run) -> Sequence[Mapping[str, str]]:
+    return [
+        {
+            "domain": row.name,
+            "source model": percent(row.before),
+            "adapted": percent(row.after),
+            "change": f"{signed(row.delta)} {row.word}",
+        }
+        for row in domain_rows(run)
+    ]
+
+
+def _site_rows(run: Run) -> Sequence[Mapping[str, str]]:
+    first, last = (dig(run.rounds[place], "clients") for place in (0, -1))
+    return [
+        {
+            "site": row.name,
+            "images": decimals(number(dig(last, row.name, "images")), 0),
+            "rounds": str(row.rounds),
+            "accuracy before": percent(row.before),
+            "accuracy after": percent(row.after),
+            "entropy before": decimals(number(dig(first, row.name, "entropy"))),
+            "entropy after": decimals(number(dig(last, row.name, "entropy"))),
+            "classes in use": decimals(row.classes_after, 1),
+        }
+        for row in client_rows(run)
+    ]
+
+
+def _audit_rows(found: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, str]]:
+    return [
+        {
+            "site": str(row["site"]),
+            "images": str(row["images"]),
+            "source model": share_text(row["source"]) if "source" in row else "",
+            "adapted": share_text(row["adapted"]),
+        }
+        for row in found
+    ]
+
+
+def _traffic(run: Run) -> Iterator[str]:
+    name = run.fact("method")
+    told = METHODS[name].reveals if name in METHODS else ""
+    yield "## What left the sites"
+    yield (
+        "The weights that each site trained, its number of images, and scalars: losses, entropies, "
+        "thresholds, times, and the accuracy where it has labels. No image, file name or single prediction."
+        + (f" This method also sends {told}." if told else "")
+    )
+
+
+def _table(title: str, rows: Sequence[Mapping[str, str]]) -> str:
+    """Return rows as Markdown, without columns that have nothing to say."""
+    empty = {"", percent(math.nan)}
+    header = [name for name in rows[0] if any(row[name] not in empty for row in rows)] if rows else []
+    return Table(title, header, [[row[name] for name in header] for row in rows]).markdown().rstrip()
+
+
+def _list(items: Iterator[str] | Sequence[str] | Mapping[str, Any]) -> str:
+    return "\n".join(f"- {item}" for item in items)

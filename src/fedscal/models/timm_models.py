@@ -1,0 +1,85 @@
+"""Backbones by timm, ``timm:<name>``, ``timm:<name>@<file.safetensors>`` or ``timm:<name>@pretrained``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from fedscal import weights
+from fedscal.errors import ModelRefused, UsageError, first_line
+from fedscal.models.strict import refuse_differences
+
+PREFIX = "timm:"
+_PRETRAINED = "pretrained"
+
+
+class TimmBackbone(nn.Module):
+    """A timm model without its classifier.
+
+    Its weights are random unless a file is named, or timm is asked for its own: only ``@pretrained``
+    may fetch anything.
+    """
+
+    def __init__(self, place: str) -> None:
+        super().__init__()
+        name, _, origin = place.partition("@")
+        self.layers = _create(name, origin == _PRETRAINED)
+        if origin and origin != _PRETRAINED:
+            _fill(self.layers, Path(origin), f"model={PREFIX}{place}")
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return (n, d) features; a grey image counts as equal channels."""
+        features: Tensor = self.layers(images.expand(-1, 3, -1, -1))
+        return features
+
+
+def starts_trained(place: str) -> bool:
+    """Whether a name says where trained weights are."""
+    return "@" in place
+
+
+def normalisation(place: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the mean and deviation that timm's weights of this name were trained with."""
+    name = place.partition("@")[0]
+    config = _timm(name).models.get_pretrained_cfg(name)
+    if config is None:
+        raise UsageError(f"model={PREFIX}{name}: timm knows no such model.")
+    return tuple(config.mean), tuple(config.std)
+
+
+def _timm(name: str) -> Any:
+    try:
+        import timm
+    except ImportError as error:
+        raise UsageError(f"model={PREFIX}{name} lacks {error.name}: pip install 'fedscal[timm]'") from error
+    except Exception as error:  # a torchvision that does not fit torch raises what it likes
+        raise UsageError(
+            f"model={PREFIX}{name}: timm cannot be imported ({first_line(error)}); it needs the torchvision "
+            "made for this torch. model=hf:<folder> needs none."
+        ) from error
+    return timm
+
+
+def _create(name: str, pretrained: bool) -> Any:
+    timm = _timm(name)
+    try:
+        return timm.create_model(name, pretrained=pretrained, num_classes=0)
+    except Exception as error:  # unknown names, and all that can go wrong with a download
+        raise ModelRefused(f"model={PREFIX}{name} cannot be made by timm: {first_line(error)}") from error
+
+
+def _fill(layers: Any, path: Path, name: str) -> None:
+    """Load a file of timm's own names; the classifier in it, if there is one, is left out."""
+    try:
+        found = weights.from_bytes(path.read_bytes(), str(path))
+    except OSError as error:
+        raise ModelRefused(f"{path} cannot be read ({error.strerror})") from error
+    said = layers.pretrained_cfg.get("classifier") or ()
+    heads = tuple(f"{head}." for head in ([said] if isinstance(said, str) else said))
+    kept = {key: tensor for key, tensor in found.items() if not key.startswith(heads)}
+    wanted = layers.state_dict()
+    misshaped = [key for key in kept.keys() & wanted.keys() if kept[key].shape != wanted[key].shape]
+    refuse_differences(name, wanted.keys() - kept.keys(), kept.keys() - wanted.keys(), misshaped)
+    layers.load_state_dict(kept)

@@ -1,0 +1,1 @@
+"""The paper's tables, beside what our own runs give: paper | ours | difference."""

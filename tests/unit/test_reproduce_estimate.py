@@ -1,0 +1,71 @@
+"""How long a table takes: passes are counted as a client really makes them, seconds reckoned by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import layouts
+from fedscal.reproduce.datasets import locate
+from fedscal.reproduce.estimate import Pace, Passes, estimate, passes, seconds_of_run, seconds_of_source
+from fedscal.reproduce.tables import datasets_of, entries, table
+from fedscal.spec import RunSpec
+
+PACE = Pace(forward=0.01, forward_backward=0.1, where="here")
+
+
+@pytest.mark.parametrize(
+    ("name", "forward", "both"),
+    [
+        ("loa", 5, 5),
+        ("fedloa", 5, 5),
+        ("fedprox", 5, 5),
+        ("fedmoon", 15, 5),  # the server's model and the old one on every batch
+        ("fedwca", 7, 10),  # two cluster models once; mixtures beside the weak view
+        ("ladd", 2, 5),  # teacher and source model once, no sweeps
+        ("dualadapt", 5, 5),
+        ("fedscal", 6, 10),  # the server's model once; a strong view beside the weak one
+    ],
+)
+def test_passes_are_those_that_the_benchmark_of_rounds_counts(name: str, forward: int, both: int) -> None:
+    spec = RunSpec.make(benchmark="digits", source="mnist", method=name, local_epochs=5)
+    assert passes(spec, clusters=2) == Passes(forward, both)
+
+
+@pytest.mark.parametrize(("name", "forward", "both"), [("fedloa", 1, 10), ("fedscal", 6, 10)])
+def test_ucon_sweeps_once_a_round_and_needs_the_strong_view(name: str, forward: int, both: int) -> None:
+    spec = RunSpec.make(benchmark="digits", source="mnist", method=name, adaptation="ucon", local_epochs=5)
+    assert passes(spec, clusters=2) == Passes(forward, both)
+
+
+def test_seconds_follow_from_images_rounds_and_passes() -> None:
+    common = {"benchmark": "digits", "source": "font", "rounds": 3, "local_epochs": 2}
+    spec = RunSpec.make(**common, method="fedloa", clients_per_domain=2, participation=0.5)
+    images = {"mnist": 60, "optdigits": 40, "font": 1000}
+    # 2 of 4 clients see half of 100 images: 50 (2 sweeps 0.01 + 2 trained 0.1) = 11 s a round. Then the
+    # server's model is judged on 100 images, theirs on 50: 1.5 s. Before the first round 100 images: 1 s.
+    assert seconds_of_run(spec, images, PACE) == pytest.approx(1 + 3 * (11 + 1.5))
+    assert seconds_of_run(spec.replace(method="source-only"), images, PACE) == pytest.approx(1.0)
+    # 90 % of 1000 images ten times, then all once.
+    longer = spec.replace(pretrain_epochs=10)
+    assert seconds_of_source(longer, 1000, PACE) == pytest.approx(9000 * 0.1 + 10)
+
+
+def test_an_estimate_counts_what_is_left_and_writes_nothing(tmp_path: Path) -> None:
+    root = layouts.empty_tree(tmp_path / "data", dict.fromkeys(layouts.OFFICE_HOME, 4), ["Bed", "Mug"])
+    blocks = table("office-home")
+    given = {"model": "convnet", "image_size": "32", "methods": "fedloa,fedscal", "sources": "Art"}
+    runs = entries(blocks, locate(datasets_of(blocks), [root]), given, tmp_path / "cells")
+    done = runs[0].cell.directory.path
+    done.mkdir(parents=True)
+    (done / "summary.json").write_text("{}")
+    found = estimate(runs)
+    assert (found.finished, found.models) == (1, 3)
+    assert {row: len(cells) for row, cells in found.cells.items()} == {
+        "main-office-home: FedLoA": 2,
+        "main-office-home: FedSCAl": 3,
+    }
+    assert found.sentences(1)[-1].startswith("5 runs to do, 1 finished: about ")
+    assert "2 at a time" in found.sentences(2)[-1]
+    assert list((tmp_path / "cells").iterdir()) == [done]
