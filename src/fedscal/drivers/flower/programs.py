@@ -8,7 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,11 +37,14 @@ class ProgramEnded(FedscalError):
 
 def program(name: str) -> str:
     """Return the path of one of Flower's programs, or say how to install it."""
-    beside = Path(sys.executable).with_name(name)
-    found = str(beside) if beside.exists() else shutil.which(name)
+    found = shutil.which(name, path=_search_path())
     if not found:
         raise UsageError(f"{name} is not installed: pip install 'fedscal[flower]'")
     return found
+
+
+def _search_path() -> str:
+    return os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -54,7 +57,7 @@ def environment(home: Path) -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": os.environ.get("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.5"),
         # Flower starts its parts by name: those of this installation must be found first.
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+        "PATH": _search_path(),
     }
     return {**os.environ, **fixed}
 
