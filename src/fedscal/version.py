@@ -1,3 +1,5 @@
-"""The version, written once."""
+"""The version, as pyproject.toml has it."""
 
-__version__ = "0.1.0"
+from importlib.metadata import version
+
+__version__ = version("fedscal")

@@ -6,15 +6,17 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from flower_world import SITES, World
-from harness import PROGRAM, environment, until
+from harness import HERE, PROGRAM, environment, until
 
+ODD_PYTHON = str(HERE / "python_with_tiny")
 START = 120
 """Seconds within which a program must be ready, on a busy machine too."""
 
@@ -74,14 +76,15 @@ class Federation:
         """The folder of keys."""
         return self.folder / "keys"
 
-    def start(self, name: str, *words: Any, env: dict[str, str] | None = None) -> Started:
-        """Start a command of the program."""
+    def start(self, name: str, *words: Any, sabotage: str = "") -> Started:
+        """Start a command of the program; ``sabotage`` is Python that it executes first."""
         log = self.folder / f"{name}-{len(self.commands)}.log"
+        program = [ODD_PYTHON, "-m", "fedscal"] if sabotage else [PROGRAM]
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [PROGRAM, "flower", *map(str, words)],
+                [*program, "flower", *map(str, words)],
                 cwd=self.folder,
-                env=environment(self.cache, **(env or {})),
+                env=environment(self.cache, TEST_BEFORE=textwrap.dedent(sabotage)),
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -97,18 +100,30 @@ class Federation:
         started.says("server ready")
         return started
 
-    def site(self, name: str, *words: Any, keys: Path | None = None, key: str = "") -> Started:
+    def site(
+        self,
+        name: str,
+        *words: Any,
+        keys: Path | None = None,
+        key: str = "",
+        model: Path | None = None,
+        sabotage: str = "",
+    ) -> Started:
         """Start a site."""
         return self.start(
             *(name, "site", "--name", name, "--data", self.world.data(name if name in SITES else "a")),
             *("--key", (keys or self.keys) / (key or name) / "key", "--server", f"127.0.0.1:{self.port}"),
-            *("--model", self.world.model, "--port", free_port(), *words),
+            *("--model", model or self.world.model, "--port", free_port()),
+            *("--state", f"state-{key or name}", *words),
+            sabotage=sabotage,
         )
 
-    def run(self, out: Path, *words: Any, resume: bool = False, timeout: int = 120) -> Started:
+    def run(
+        self, out: Path, *words: Any, resume: bool = False, timeout: int = 120, sites: Any = SITES
+    ) -> Started:
         """Start a run, or go on with one."""
         keys = [f"{key}={value}" for key, value in self.world.keys().items() if key != "clients"]
-        what = ["--resume", out] if resume else [*keys, "--sites", ",".join(SITES), "--out", out]
+        what = ["--resume", out] if resume else [*keys, "--sites", ",".join(sites), "--out", out]
         limits = ["--wait", 400, "--round-timeout", timeout]
         where = ["--server", f"127.0.0.1:{self.port}", "--ca", self.keys / "ca.crt"]
         return self.start("run", "run", *what, *words, *where, *limits)
@@ -120,11 +135,11 @@ class Federation:
 
 
 @contextmanager
-def federation(world: World, folder: Path, cache: Path) -> Iterator[Federation]:
-    """Make keys, start the server and its three sites; end them all."""
+def federation(world: World, folder: Path, cache: Path, others: Collection[str] = ()) -> Iterator[Federation]:
+    """Make keys, also for others, start the server and its three sites; end them all."""
     found = Federation(world, folder, cache)
     try:
-        assert found.start("keys", "keys", "keys", "--sites", ",".join(SITES)).wait(START) == 0
+        assert found.start("keys", "keys", "keys", "--sites", ",".join([*SITES, *others])).wait(START) == 0
         found.server()
         for name in SITES:
             found.site(name)

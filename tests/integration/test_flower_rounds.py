@@ -18,7 +18,7 @@ from safetensors.torch import load, save
 from fedscal.drivers.flower import bench as bench_module
 from fedscal.drivers.flower import server_app, simulated
 from fedscal.drivers.flower.bench import Bench
-from fedscal.drivers.flower.machines import describe_site
+from fedscal.drivers.flower.machines import describe_site, in_words
 from fedscal.drivers.flower.records import from_records
 from fedscal.drivers.flower.resident import bench_in
 from fedscal.errors import DataRefused, ModelRefused, TooFewClients, UsageError
@@ -38,7 +38,7 @@ def new_bench(world: World, tmp_path, site: str, folder: str = "") -> Bench:
 
 
 def run(grid: LocalGrid, out, world: World, resume: bool = False, wait: float = 0.1, **keys) -> None:
-    config = {"keys": json.dumps(world.keys(**keys)), "out": str(out), "resume": resume}
+    config = {"keys": in_words(world.keys(**keys)), "out": str(out), "resume": resume}
     server_app.main(grid, context(**config, wait=wait, **{"round-timeout": 5}))
 
 
@@ -53,7 +53,7 @@ def test_machines_change_no_bit(grid, world, tmp_path, method):
 def test_simulated_sites_are_the_clients_of_a_data_set(world, tmp_path, fedscal, monkeypatch):
     monkeypatch.setenv("FEDSCAL_CACHE", str(fedscal.cache))
     keys = world.keys(clients=str(world.folder / "sites"))
-    config = {"keys": json.dumps(keys), "out": str(tmp_path / "run")}
+    config = {"keys": in_words(keys), "out": str(tmp_path / "run")}
     nodes = [Context(1, n, {"partition-id": n, "num-partitions": 3}, RecordDict(), config) for n in range(3)]
     grid = LocalGrid({node.node_id + 1: simulated.bench(node) for node in nodes})
     run(grid, tmp_path / "run", world, clients=keys["clients"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import shlex
 import socket
 import ssl
 import subprocess
@@ -194,7 +194,7 @@ def run(
         raise UsageError(f"nobody listens at {address}: start 'fedscal flower server' there.")
     with tempfile.TemporaryDirectory(prefix="fedscal-") as folder, together() as programs:
         env = connection(Path(folder) / "flwr", address)
-        config = {"keys": json.dumps(dict(keys)), "out": str(out.resolve()), "resume": resume, **limits}
+        config = {"keys": in_words(keys), "out": str(out.resolve()), "resume": resume, **limits}
         files.write_bytes(Path(folder) / "run.toml", dump_toml(config).encode())
         with resources.as_file(resources.files("fedscal.drivers.flower") / "app") as app:
             words = ["run", str(app), _CONNECTION, "--stream", "--run-config", f"{folder}/run.toml"]
@@ -209,6 +209,11 @@ def run(
         raise told(ear.last)
     if code or not (out / "summary.json").exists():
         raise ProgramEnded(f"the run ended without a result; its log: flwr log, on the server {address}.")
+
+
+def in_words(keys: Mapping[str, Any]) -> str:
+    """Return keys as one would type them: Flower's configuration has no tables."""
+    return shlex.join(f"{name}={value}" for name, value in keys.items())
 
 
 @dataclass

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
+from flwr.superlink.grid import InMemoryGrid
 
 from fedscal import files
 from fedscal.build import Layout, build_layout
 from fedscal.data.benchmark import Progress
 from fedscal.data.elsewhere import PREFIX
 from fedscal.drivers.flower.bench import shared_keys, stamp
+from fedscal.drivers.flower.config import run_directory, run_spec
 from fedscal.drivers.flower.driver import OverFlower
 from fedscal.drivers.flower.post import Post
 from fedscal.drivers.flower.programs import ENDED
@@ -43,28 +43,30 @@ def main(grid: Grid, context: Context) -> None:
     logging.getLogger("fedscal").addHandler(logging.StreamHandler(sys.stdout))
     config = context.run_config
     limits = {"patience": float(config["wait"]), "timeout": float(config["round-timeout"])}
+    out = run_directory(context)
     try:
         if config["resume"]:
-            resume(str(config["out"]), Lines(), lambda spec: Machines(grid, spec, **limits))
+            resume(out, Lines(), lambda spec: Machines(grid, spec, **limits))
         else:
-            spec = server_spec(json.loads(str(config["keys"])))
-            adapt(spec, str(config["out"]), Lines(), lambda spec: Machines(grid, spec, **limits))
+            spec = server_spec(run_spec(str(config["keys"])), grid)
+            adapt(spec, out, Lines(), lambda spec: Machines(grid, spec, **limits))
     except FedscalError as error:
         print(f"{ENDED} {error.exit_code}: {error}", flush=True)  # noqa: T201
         raise
 
 
-def server_spec(keys: dict[str, Any]) -> RunSpec:
+def server_spec(spec: RunSpec, grid: Grid) -> RunSpec:
     """Return the server's spec: sites by name, no data. Simulated sites are the clients of a data set."""
-    spec = RunSpec.make(**keys)
-    if not spec.source_model:
-        raise UsageError(
-            "a Flower federation needs source_model=MODEL; make one by 'fedscal pretrain --out'."
-        )
     if spec.clients.startswith(PREFIX):
         return spec
+    clients = build_layout(spec).clients
+    if isinstance(grid, InMemoryGrid) and len(list(grid.get_node_ids())) != len(clients):
+        raise UsageError(
+            f"the run has {len(clients)} clients; simulate as many nodes: "
+            f"--federation-config 'num-supernodes={len(clients)}'"
+        )
     flat = {name: value for name, value in {**spec.flat(), **spec.hyper}.items() if name not in _OF_DATA}
-    return RunSpec.make(**flat, clients=PREFIX + "+".join(build_layout(spec).clients))
+    return RunSpec.make(**flat, clients=PREFIX + "+".join(clients))
 
 
 _OF_DATA = frozenset({"benchmark", "source", "clients", "clients_per_domain"})

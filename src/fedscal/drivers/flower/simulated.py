@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from pathlib import Path
 
@@ -10,20 +9,22 @@ from flwr.app import Context
 
 from fedscal.build import build_layout
 from fedscal.drivers.flower.bench import Bench
+from fedscal.drivers.flower.config import run_directory, run_spec
 from fedscal.errors import UsageError
-from fedscal.spec import RunSpec
 
 
 def bench(context: Context) -> Bench:
     """Return the bench of a simulated node, kept as long as its process lives."""
     if "partition-id" not in context.node_config:
         raise UsageError("this SuperNode was not started by 'fedscal flower site'")
-    keys, out = str(context.run_config["keys"]), str(context.run_config["out"])
-    return _bench(keys, out, int(context.node_config["partition-id"]))
+    number = int(context.node_config["partition-id"])
+    return _bench(str(context.run_config["keys"]), run_directory(context), number)
 
 
-@lru_cache(maxsize=4)
-def _bench(keys: str, out: str, number: int) -> Bench:
-    spec = RunSpec.make(**json.loads(keys))
-    client = build_layout(spec).clients[number]
-    return Bench(client, {**spec.flat(), **spec.hyper}, Path(out) / "sites" / client)
+@lru_cache(maxsize=16)
+def _bench(keys: str, out: Path, number: int) -> Bench:
+    spec = run_spec(keys)
+    clients = build_layout(spec).clients
+    if number >= len(clients):
+        raise UsageError(f"node {number} has no client: the run has {len(clients)}")
+    return Bench(clients[number], {**spec.flat(), **spec.hyper}, out / "sites" / clients[number])
