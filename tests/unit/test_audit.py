@@ -135,6 +135,32 @@ def test_the_command_keeps_its_numbers_and_the_card_shows_them(
     assert "Audit" not in selected.partition("## Limits")[0], "it was not this model's"
 
 
+@pytest.mark.parametrize(
+    ("made", "title", "cells"),
+    [
+        (0, "Accuracy of the source model", "| ward | 60.0 % | 60.0 % | 0.0 same |"),
+        (1, "Accuracy in round 1 of 2", "| ward | 60.0 % | 70.0 % | +10.0 better |"),
+        (2, "Accuracy in the last round", "| ward | 60.0 % | 55.0 % | \N{MINUS SIGN}5.0 WORSE |"),
+    ],
+)
+def test_a_card_tells_how_its_own_model_did(model: Path, made: int, title: str, cells: str) -> None:
+    place = model / "model" / "last.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), "round": made}))
+    (model / "spec.toml").write_text('method = "fedscal"\nsource = "a"\n')
+    client = {"domain": "ward", "images": 9, "entropy": 0.5}
+    lines = [
+        {
+            "round": index,
+            "accuracy": {"server": {"ward": right, "average": right}},
+            "clients": {"w-0": client},
+        }
+        for index, right in enumerate((60.0, 70.0, 55.0))
+    ]
+    (model / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert title in card_of(model)
+    assert cells in card_of(model)
+
+
 def test_a_model_alone_has_a_card_without_results(model: Path) -> None:
     card = card_of(model / "model" / "source.safetensors")
     assert "## Results" not in card

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedscal.data.views import AugmentedViews
@@ -32,7 +33,12 @@ def card_text(classifier: Classifier, run: Run | None) -> str:
     """Return the card as Markdown, with what the model's run tells if there is one."""
     parts = [*_identity(classifier, run), *_input(classifier)]
     if run:
-        parts += [*_results(run), *_audit(classifier, run), *_doubts(classifier, run), *_traffic(run)]
+        parts += [
+            *_results(classifier, run),
+            *_audit(classifier, run),
+            *_doubts(classifier, run),
+            *_traffic(run),
+        ]
     return "\n\n".join([*parts, "## Limits", _list(_LIMITS)]) + "\n"
 
 
@@ -96,11 +102,22 @@ def _preparation(views: object) -> str:
     return "Images are resized to this size."
 
 
-def _results(run: Run) -> Iterator[str]:
+def _results(classifier: Classifier, run: Run) -> Iterator[str]:
+    """Tell how this model did, which is not the last round's if it is the source or the selected one."""
+    made = whole(classifier.card.get("round")) or 0
+    then = replace(run, rounds=[line for line in run.rounds if int(line["round"]) <= made], summary={})
+    if not then.rounds:
+        return
     yield "## Results"
-    if outcome(run).labelled:
-        yield _table("Accuracy in the last round", _accuracy_rows(run))
-    yield _table("Sites", _site_rows(run))
+    if outcome(then).labelled:
+        yield _table(f"Accuracy {_moment(made, run.last_round)}", _accuracy_rows(then))
+    yield _table("Sites", _site_rows(then))
+
+
+def _moment(round_: int, last: int) -> str:
+    if round_ == 0:
+        return "of the source model"
+    return "in the last round" if round_ == last else f"in round {round_} of {last}"
 
 
 def _audit(classifier: Classifier, run: Run) -> Iterator[str]:
