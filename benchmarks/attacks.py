@@ -36,6 +36,7 @@ DEFENCES: dict[str, dict[str, Any]] = {
     "median": {"aggregation": "median"},
     "trimmed-mean": {"aggregation": "trimmed-mean"},
     "krum": {"aggregation": "krum"},
+    "trimmed-mean, norm_limit=3": {"aggregation": "trimmed-mean", "norm_limit": 3},
 }
 
 
