@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-c
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-flower test check lint format types imports bench clean
+.PHONY: help setup demo demo-flower test test-long check lint format types imports bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -32,6 +32,9 @@ demo-flower: .venv/dev ## a server and three sites on this machine, over TLS, tw
 
 test: .venv/dev ## run the tests
 	$(BIN)/pytest --numprocesses 2 --dist worksteal
+
+test-long: .venv/dev ## federations of real processes that are killed, strange and hostile: 10 minutes
+	$(BIN)/pytest -m long
 
 check: lint types imports test ## what CI runs
 

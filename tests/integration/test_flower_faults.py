@@ -13,7 +13,7 @@ from flower_processes import Federation, federation
 from flower_world import World
 from harness import rows, summary
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

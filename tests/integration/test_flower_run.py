@@ -66,7 +66,7 @@ def flower_home(tmp_path: Path) -> Iterator[Path]:
             continue
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_simulated_by_ray_it_has_the_bits_of_one_machine(flower_home, tmp_path, cache):
     pytest.importorskip("ray")

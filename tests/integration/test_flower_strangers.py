@@ -13,7 +13,7 @@ from flower_world import World
 from harness import rows, summary
 from test_flower_rounds import changed_model
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 OTHER_VERSION = f"""
     import sys
