@@ -4,6 +4,9 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 # One compute thread a test process: two processes with two threads each fight for two cores.
 export OMP_NUM_THREADS ?= 1
+# Modules are compiled when they are first imported, and kept, whatever the shell says: without that every
+# process of the tests would compile torch again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-flower test test-long check lint format types imports bench clean
