@@ -191,12 +191,13 @@ def late(found, side):
 module._each = late"""
 
 _CHANGE_BEFORE_TRAINING = """
-import pathlib, fedscal.run as module
-real = module._driver
+import pathlib
+from fedscal.embedded import Embedded
+real = Embedded.driver
 def late(*args):
     pathlib.Path({path!r}).write_bytes(pathlib.Path({other!r}).read_bytes())
     return real(*args)
-module._driver = late"""
+Embedded.driver = late"""
 
 
 def test_an_image_that_vanishes_before_it_is_decoded_is_named_or_skipped(fedscal, tree, tmp_path):
