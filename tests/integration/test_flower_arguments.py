@@ -67,3 +67,9 @@ def test_the_images_of_sites_are_not_here(fedscal, world, tmp_path):
     ended = fedscal("run", "clients=flower:a+b", f"source_model={world.model}", "--out", tmp_path / "run")
     assert ended.code == 3
     assert "are at the site" in ended.error
+
+
+def test_the_help_is_plain_text(fedscal, tmp_path):
+    said = fedscal("flower", "site", "--help", cwd=tmp_path).out
+    assert "[default:" in said
+    assert "\\" not in said

@@ -11,11 +11,14 @@ from types import FrameType
 from typing import NoReturn
 
 import typer
+import typer.core
 
 from fedscal.cli import data, flower, inspect, jobs, reproduce, use
 from fedscal.cli.output import print_error
 from fedscal.errors import FedscalError, OutOfSpace
 
+# The typer that Flower pins would mask brackets in plain help as if rich were to print them.
+typer.core.HAS_RICH = False
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
