@@ -95,6 +95,12 @@ def test_page_loads_nothing(finished: Path) -> None:
     assert Page(text).tags.count("svg") == text.count('role="img"')
 
 
+def test_a_run_from_a_given_model_is_titled_so(tmp_path: Path) -> None:
+    lines = make_lines({"ward": (50.0, 60.0)}, clients=1)
+    write_run(tmp_path / "run", lines, summarise(lines, source=""))
+    assert ", source a given model" in write_report(tmp_path / "run").read_text()
+
+
 def test_hostile_names_are_only_text(tmp_path: Path) -> None:
     lines = make_lines({name: (50.0, 60.0 + place) for place, name in enumerate(HOSTILE)}, clients=1)
     lines[1] |= {"warnings": [HOSTILE[0]], "failures": {HOSTILE[0]: HOSTILE[3]}}

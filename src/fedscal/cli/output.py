@@ -166,7 +166,8 @@ def print_result(path: Path) -> None:
 
 
 def _result_table(summary: Mapping[str, Any], accuracy: Mapping[str, Mapping[str, float]]) -> Table:
-    title = f"{described(summary['method'])} from {summary['source']}, seed {summary['seed']}: accuracy in %"
+    source = summary["source"] or "a given model"
+    title = f"{described(summary['method'])} from {source}, seed {summary['seed']}: accuracy in %"
     selected, best = f"selected (round {summary['selected_round']})", f"oracle best ({summary['best_round']})"
     table = Table("domain", "source-only", "last round", "change", selected, best, title=title)
     for column in table.columns[1:]:

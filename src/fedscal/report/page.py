@@ -79,6 +79,11 @@ COST: Sequence[tuple[str, str, Callable[[Run], str]]] = (
 )
 
 
+def _title(run: Run) -> str:
+    source = run.fact("source") or "a given model"
+    return f"{described(run.fact('method'))} on {run.fact('benchmark')}, source {source}"
+
+
 def report_page(run: Run) -> str:
     """Return the page of one run."""
     return (
@@ -86,7 +91,7 @@ def report_page(run: Run) -> str:
         .get_template("template.html")
         .render(
             run=run,
-            title=f"{described(run.fact('method'))} on {run.fact('benchmark')}, source {run.fact('source')}",
+            title=_title(run),
             standing=standing(run),
             verdict=judge(run),
             outcome=model.outcome(run),

@@ -46,18 +46,16 @@ def federation(folder: Path, names: Sequence[str], data: dict[str, Any], model: 
     words = [f"{key}={value}" for key, value in data.items()]
     with together() as programs:
         where = ["--host", HOST, "--port", address.port, "--state", folder / "server"]
-        programs.append(_command(folder, "server", "--keys", folder / "keys", *where))
+        programs.append(_command(folder / "server.log", "server", "--keys", folder / "keys", *where))
         wait_for(address.open, programs[0], 120)
         for name in names:
             key = ["--key", folder / "keys" / name / "key", "--model", model, "--state", folder / name]
             link = ["--server", address, "--port", free_port(), "--retry", _RETRY]
-            programs.append(_command(folder, "site", *words, *key, *link))
+            programs.append(_command(folder / f"{name}.log", "site", *words, *key, *link))
         yield address
 
 
-def _command(folder: Path, *words: object) -> Running:
-    log = folder / f"{words[0]}-{free_port()}.log"
-
+def _command(log: Path, *words: object) -> Running:
     def keep(line: str) -> None:
         with log.open("a") as file:
             file.write(line + "\n")

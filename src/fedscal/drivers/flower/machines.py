@@ -109,11 +109,17 @@ def serve(keys: Path | None, host: str, port: int, state: Path, say: Say) -> Non
     else:
         argv.append("--insecure")
     with together() as programs:
-        programs.append(Running(argv, env, say))
+        programs.append(_start(argv, env, say))
         wait_for(address.open, programs[0], _START)
         names = register(keys, env) if keys else []
         say(f"server ready at {host}:{port}" + (f", keys of {', '.join(names)}" if names else ""))
         until_one_ends(programs)
+
+
+def _start(argv: Sequence[str], env: Mapping[str, str] | None, say: Say, heard: Say | None = None) -> Running:
+    """Start a program and say which; its words go to ``heard``, or are said too."""
+    say(f"started: {shlex.join(argv)}")
+    return Running(argv, env, heard or say)
 
 
 def register(keys: Path, env: Mapping[str, str]) -> list[str]:
@@ -162,12 +168,12 @@ def join(state: Path, address: Address, key: Path | None, port: int, retry: floa
     with tempfile.TemporaryDirectory(prefix="fedscal-") as folder, together() as programs:
         door = Path(folder) / "socket"
         holder = [sys.executable, "-m", "fedscal.drivers.flower.resident", str(state), str(door)]
-        programs.append(Running(holder, None, say))
+        programs.append(_start(holder, None, say))
         wait_for(door.exists, programs[0], _START)
         argv = _supernode(address, key, port, door)
         say(f"site started, server {address}; its images are held by a process of their own")
         while True:
-            programs[1:] = [Running(argv, environment(state / "flwr"), say)]
+            programs[1:] = [_start(argv, environment(state / "flwr"), say)]
             try:
                 until_one_ends(programs)
             except ProgramEnded as end:
@@ -198,7 +204,7 @@ def run(
         files.write_bytes(Path(folder) / "run.toml", dump_toml(config).encode())
         with resources.as_file(resources.files("fedscal.drivers.flower") / "app") as app:
             words = ["run", str(app), _CONNECTION, "--stream", "--run-config", f"{folder}/run.toml"]
-            programs.append(Running([program("flwr"), *words], env, ear))
+            programs.append(_start([program("flwr"), *words], env, say, ear))
             try:
                 code = programs[0].wait()
             except BaseException:  # who interrupts it does not want the server to go on unseen
