@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import textwrap
 from collections.abc import Collection, Iterator
@@ -16,16 +15,11 @@ from typing import Any
 from flower_world import SITES, World
 from harness import HERE, PROGRAM, environment, until
 
+from fedscal.drivers.flower.demo import free_port
+
 ODD_PYTHON = str(HERE / "python_with_tiny")
 START = 120
 """Seconds within which a program must be ready, on a busy machine too."""
-
-
-def free_port() -> int:
-    """Return a port that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
