@@ -73,3 +73,16 @@ def test_prediction_is_in_evaluation_mode_and_does_not_depend_on_the_batch_size(
     assert weights.digest(network.state_dict()) == before, "statistics must not move"
     assert not whole.logits.requires_grad
     torch.testing.assert_close(network.head(whole.features), whole.logits)
+
+
+def test_the_statistics_of_efficientnet_can_follow_a_client() -> None:
+    pytest.importorskip("efficientnet_lite_pytorch")
+    network = build_network("efficientnet-lite0", (3, 64, 64), classes=3)
+    before = network.norms[0].running_mean.clone()
+    network.train()(torch.randn(8, 3, 64, 64, generator=torch.Generator().manual_seed(0)))
+    network.eval()
+    moved = network.norms[0].running_mean - before
+    network.norms[0].momentum = 1.0
+    network.norms[0].running_mean.copy_(before)
+    network.train()(torch.randn(8, 3, 64, 64, generator=torch.Generator().manual_seed(0)))
+    assert torch.allclose(moved, 0.1 * (network.norms[0].running_mean - before), atol=1e-5)

@@ -70,7 +70,9 @@ _SMALL = AugmentedViews(crop_area=(0.6, 1.0), crop_aspect=(0.8, 1.25), flip=True
 _PRETRAINED = replace(_SMALL, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
 
 
-def _row(name: str, title: str, side: int, views: AugmentedViews, model: str) -> Benchmark:
+def _row(
+    name: str, title: str, side: int, views: AugmentedViews, model: str, pretrain_lr: float
+) -> Benchmark:
     return Benchmark(
         name=name,
         title=title,
@@ -86,6 +88,7 @@ def _row(name: str, title: str, side: int, views: AugmentedViews, model: str) ->
             "source": "outline",
             "model": model,
             "pretrain_epochs": 50,
+            "pretrain_lr": pretrain_lr,
             "clients_per_domain": 5,
             "participation": 0.3,
             "rounds": 12,
@@ -97,5 +100,6 @@ def _row(name: str, title: str, side: int, views: AugmentedViews, model: str) ->
     )
 
 
-ICONS = _row("icons", "Icons", 32, _SMALL, "convnet")
-ICONS_64 = _row("icons-64", "Icons, 64 px", 64, _PRETRAINED, "efficientnet-lite0")
+ICONS = _row("icons", "Icons", 32, _SMALL, "convnet", 0.03)
+# At the paper's 0.03, a tenth of it for the backbone, it has 65 % on held-out outlines, not 84 %.
+ICONS_64 = _row("icons-64", "Icons, 64 px", 64, _PRETRAINED, "efficientnet-lite0", 0.1)
