@@ -21,7 +21,6 @@ from typing import Any
 import torch
 
 from fedscal.build import Layout
-from fedscal.data.benchmark import Progress
 from fedscal.drivers.in_process import InProcess
 from fedscal.embedded import Embedded
 from fedscal.record import RunDirectory
@@ -73,21 +72,16 @@ class Attacked(InProcess):
 
 
 @dataclass(frozen=True)
-class WithAttacker:
+class WithAttacker(Embedded):
     """The embedded federation with a bad client in it."""
 
-    spec: RunSpec
     attack: Callable[[Weights, Weights], dict[str, torch.Tensor]]
-
-    def find(self, progress: Progress) -> Layout:
-        """Cut the data into clients."""
-        return Embedded(self.spec).find(progress)
 
     def driver(
         self, layout: Layout, directory: RunDirectory, answered: Callable[[ClientId], None]
     ) -> InProcess:
         """Return a driver with the bad client in it."""
-        driver = Embedded(self.spec).driver(layout, directory, answered)
+        driver = super().driver(layout, directory, answered)
         driver.__class__ = Attacked
         driver.attack = self.attack  # type: ignore[attr-defined]
         return driver

@@ -118,7 +118,8 @@ def check_feasible(spec: RunSpec, layout: Layout) -> None:
             f"{spec.method} needs at least {rule.least_clients} clients, and there are {len(clients)}; "
             "raise clients_per_domain, or choose another method."
         )
-    sampled = len(build_schedule(spec, layout).sample(clients, spec.seed, 1))
+    schedule = build_schedule(spec, layout)
+    sampled = len(schedule.sample(clients, spec.seed, 1))
     if sampled < rule.least_replies():
         raise UsageError(
             f"aggregation={spec.hyper.get('aggregation')} needs at least {rule.least_replies()} clients in a "
@@ -127,7 +128,6 @@ def check_feasible(spec: RunSpec, layout: Layout) -> None:
     needs = build_objective(spec.method, spec.adaptation, spec.hyper).needs
     if Need.PREVIOUS not in needs:
         return
-    schedule = build_schedule(spec, layout)
     turns = Counter(c for r in range(1, spec.rounds + 1) for c in schedule.sample(clients, spec.seed, r))
     if max(turns.values()) < 2:
         raise UsageError(

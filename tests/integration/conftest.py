@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flower_world import World, make_world
@@ -70,3 +71,12 @@ def world(shared: Path, fedscal: Zygote) -> World:
     """Three sites with a folder of small images each, a source model, and what runs on one machine give."""
     folder = shared / "world"
     return World(once(folder, lambda: make_world(folder, fedscal)), fedscal)
+
+
+@pytest.fixture(scope="module")
+def machines(world: World, fedscal: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A server and its three sites as real processes, one federation for the tests of a file."""
+    from flower_processes import federation  # needs the extra, which most tests do not
+
+    with federation(world, tmp_path_factory.mktemp("machines"), fedscal.cache) as found:
+        yield found

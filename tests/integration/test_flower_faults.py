@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
 pytest.importorskip("flwr")
 
-from flower_processes import Federation, federation
-from flower_world import World
 from harness import rows, summary
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
-
-
-@pytest.fixture(scope="module")
-def machines(world: World, fedscal, tmp_path_factory) -> Iterator[Federation]:
-    """A server and three sites."""
-    with federation(world, tmp_path_factory.mktemp("faults"), fedscal.cache) as found:
-        yield found
 
 
 def read_lines(out):

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 pytest.importorskip("flwr")
 
-from flower_processes import Federation, federation
-from flower_world import METHODS, World
+from flower_world import METHODS
 from harness import rows, summary
 from test_flower_rounds import assert_clean
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-
-@pytest.fixture(scope="module")
-def machines(world: World, fedscal, tmp_path_factory) -> Iterator[Federation]:
-    """A server and three sites, for the tests that do no harm to them."""
-    with federation(world, tmp_path_factory.mktemp("machines"), fedscal.cache) as found:
-        yield found
 
 
 def test_real_machines_change_no_bit_and_nothing_but_the_declared_leaves_a_site(machines, world):

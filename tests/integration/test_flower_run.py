@@ -39,15 +39,7 @@ def test_the_project_and_the_package_are_the_same_app():
 
 
 def test_the_project_is_an_app_that_carries_no_code(tmp_path):
-    words = [programs.program("flwr"), "build", "--app", str(PROJECT)]
-    done = subprocess.run(
-        words,
-        cwd=tmp_path,
-        env=programs.environment(tmp_path / "flwr"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = flwr(tmp_path / "flwr", tmp_path, "build", "--app", PROJECT)
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = tmp_path.glob("*.fab")
     assert b"server_app.py" not in built.read_bytes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -119,8 +120,8 @@ class Bench:
         transport = header["transport"]
         models, _ = parcel.unpack(header["models"], payload, self._source, transport)
         memory = SiteMemory(self.state / "memory" / str(int(header["run"], 16)))
-        site, threads = self._site(header), int(header["keys"].get("threads", 1))
-        with compute_threads(threads):
+        site = self._site(header)
+        with _as_asked(header):
             package = Package(int(header["round"]), float(header["lr"]), models)
             reply, kept = site.train(self.client, package, memory.before(package.round))
             if kept:
@@ -133,12 +134,12 @@ class Bench:
 
     def _evaluate(self, header: Mapping[str, Any], payload: bytes) -> Answer:
         models, _ = parcel.unpack(header["models"], payload, self._source, header["transport"])
-        with compute_threads(int(header["keys"].get("threads", 1))):
+        with _as_asked(header):
             metrics = self._site(header).evaluate([self.client], models["server"])[self.client]
         return self._leave({"metrics": dict(metrics)})
 
     def _profile(self, header: Mapping[str, Any], payload: bytes) -> Answer:
-        with compute_threads(int(header["keys"].get("threads", 1))):
+        with _as_asked(header):
             told_of = self._site(header).profile(self.client)
         return self._leave({}, others={outgoing.PROFILE: told_of})
 
@@ -153,6 +154,11 @@ class Bench:
             self._sites.clear()
             self._sites[spec.digest()] = build_site(spec, self.client)
         return self._sites[spec.digest()]
+
+
+def _as_asked(header: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """Compute with as many threads as the run wants: their number decides bits."""
+    return compute_threads(int(header["keys"].get("threads", 1)))
 
 
 def told(error: Exception) -> str:
