@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-flower test test-long check lint format types imports bench clean
+.PHONY: help setup demo demo-flower test test-long test-kills check lint format types imports bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -38,6 +38,9 @@ test: .venv/dev ## run the tests
 
 test-long: .venv/dev ## federations of real processes that are killed, strange and hostile: 8 minutes
 	$(BIN)/pytest -m long
+
+test-kills: .venv/dev ## 200 random SIGKILLs of a federation's processes: an hour
+	$(BIN)/pytest -m kills -s
 
 check: lint types imports test ## what CI runs
 

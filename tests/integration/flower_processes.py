@@ -15,7 +15,7 @@ from typing import Any
 from flower_world import SITES, World
 from harness import HERE, PROGRAM, environment, until
 
-from fedscal.drivers.flower.demo import free_port
+from fedscal.drivers.flower.endpoint import free_port
 
 ODD_PYTHON = str(HERE / "python_with_tiny")
 START = 120
@@ -86,11 +86,10 @@ class Federation:
         self.commands.append(Started(process, log))
         return self.commands[-1]
 
-    def server(self) -> Started:
+    def server(self, *words: Any, sabotage: str = "") -> Started:
         """Start the server and wait until it knows its sites."""
-        started = self.start(
-            "server", "server", "--keys", self.keys, "--host", "127.0.0.1", "--port", self.port
-        )
+        where = ["--host", "127.0.0.1", "--port", self.port]
+        started = self.start("server", "server", "--keys", self.keys, *where, *words, sabotage=sabotage)
         started.says("server ready")
         return started
 
@@ -107,7 +106,7 @@ class Federation:
         return self.start(
             *(name, "site", "--name", name, "--data", self.world.data(name if name in SITES else "a")),
             *("--key", (keys or self.keys) / (key or name) / "key", "--server", f"127.0.0.1:{self.port}"),
-            *("--model", model or self.world.model, "--port", free_port()),
+            *("--model", model or self.world.model),
             *("--state", f"state-{key or name}", *words),
             sabotage=sabotage,
         )
@@ -119,8 +118,7 @@ class Federation:
         keys = [f"{key}={value}" for key, value in self.world.keys().items() if key != "clients"]
         what = ["--resume", out] if resume else [*keys, "--sites", ",".join(sites), "--out", out]
         limits = ["--wait", 400, "--round-timeout", timeout]
-        where = ["--server", f"127.0.0.1:{self.port}", "--ca", self.keys / "ca.crt"]
-        return self.start("run", "run", *what, *words, *where, *limits)
+        return self.start("run", "run", *what, *words, *limits)
 
     def close(self) -> None:
         """End everything."""

@@ -18,9 +18,9 @@ from safetensors.torch import load, save
 from fedscal.drivers.flower import bench as bench_module
 from fedscal.drivers.flower import server_app, simulated
 from fedscal.drivers.flower.bench import Bench
+from fedscal.drivers.flower.executor import bench_in
 from fedscal.drivers.flower.machines import describe_site, in_words
 from fedscal.drivers.flower.records import from_records
-from fedscal.drivers.flower.resident import bench_in
 from fedscal.errors import DataRefused, ModelRefused, TooFewClients, UsageError
 
 

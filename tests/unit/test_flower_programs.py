@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
 from fedscal.drivers.flower.machines import told
 from fedscal.drivers.flower.programs import (
     ENDED,
+    Part,
     ProgramEnded,
     Running,
     environment,
+    keep,
+    kept,
     program,
     together,
-    until_one_ends,
 )
 from fedscal.errors import DataRefused, TooFewClients, UsageError
 
@@ -51,14 +54,39 @@ def test_one_that_does_not_obey_is_killed(monkeypatch):
     assert kept.process.returncode == -9
 
 
-def test_the_end_of_one_is_told_with_what_flower_said():
-    heard: list[str] = []
-    with together() as programs:
-        programs.append(python("import time; time.sleep(60)", []))
-        programs.append(python("print('Exit Code: 305')", heard))
+def part(code: str, **more: Any) -> Part:
+    return Part([sys.executable, "-c", code], pause=0.0, **more)
+
+
+def test_a_part_that_ends_is_started_again_until_its_lives_are_over(tmp_path):
+    log, heard = tmp_path / "log", []
+    with kept() as parts:
+        parts.append(part("import time; time.sleep(60)"))
+        parts.append(part(f"open({str(log)!r}, 'a').write('x'); print('Exit Code: 305')", lives=3))
+        for each in parts:
+            each.start(heard.append)
         with pytest.raises(ProgramEnded, match="code 305: the server does not know this site's key"):
-            until_one_ends(programs)
-    assert heard == ["Exit Code: 305"]
+            keep(parts, heard.append)
+        steady = parts[0].running
+    assert log.read_text() == "xxx"
+    assert heard.count("Exit Code: 305") == 3
+    assert steady is not None
+    assert not steady.running
+
+
+def test_a_part_that_is_not_healthy_is_ended_and_started_again(tmp_path):
+    heard: list[str] = []
+    verdicts = iter([True, False])
+    with kept() as parts:
+        parts.append(part("import time; time.sleep(60)", healthy=lambda: next(verdicts, True)))
+        first = parts[0].start(heard.append)
+        for _ in range(2):
+            parts[0].check(heard.append)
+        assert first.process.wait(10) == -9
+        while parts[0].running is first:
+            parts[0].check(heard.append)
+        assert parts[0].running.running
+    assert any("is deaf" in line for line in heard)
 
 
 def test_the_words_of_a_run_become_its_error():

@@ -1,9 +1,9 @@
-"""``fedscal flower keys | server | site | run | demo``: a federation of real machines, on Flower."""
+"""``fedscal flower keys | server | site | run | app | demo``: a federation of real machines, on Flower."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
@@ -11,6 +11,7 @@ from fedscal.cli.jobs import Out, Quiet, Words, default_out, gather, show
 from fedscal.cli.output import listener, print_error, print_plain
 from fedscal.data.elsewhere import PREFIX, site_name
 from fedscal.drivers.flower import machines
+from fedscal.drivers.flower.endpoint import Endpoint
 from fedscal.drivers.flower.programs import program
 from fedscal.embedded import Embedded
 from fedscal.errors import UsageError
@@ -20,11 +21,14 @@ from fedscal.spec import RunSpec, parse_assignments
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="A federation of real machines, on Flower: keys, server, site, run, demo.",
+    help="A federation of real machines, on Flower: keys, server, site, run, app, demo.",
 )
 Server = Annotated[str, typer.Option("--server", metavar="HOST:PORT", help="Where the server listens.")]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="No TLS and no keys: anybody may read along and join. For tests.")
+]
+ServerState = Annotated[
+    Path, typer.Option("--state", metavar="DIR", help="Where the server keeps its database and secrets.")
 ]
 _OPEN = (
     "WARNING: --insecure: weights travel in the clear and any machine may join. "
@@ -58,17 +62,21 @@ def server(
     keys: Annotated[Path | None, typer.Option(metavar="DIR", help="What 'fedscal flower keys' made.")] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "0.0.0.0",
     port: Annotated[int, typer.Option(help="The port to listen on.", min=1, max=65535)] = 8000,
-    state: Annotated[Path, typer.Option(metavar="DIR", help="Where the server keeps its database.")] = Path(
-        "fedscal-server"
-    ),
+    state: ServerState = Path("fedscal-server"),
+    front: Annotated[
+        str, typer.Option(metavar="NAME", help="What stands before SuperLink: built-in or nginx.")
+    ] = "built-in",
     insecure: Insecure = False,
 ) -> None:
-    """Start the server, Flower's SuperLink; it goes on until it is ended."""
+    """Start the server: Flower's SuperLink behind a front that lets only sites in; until it is ended."""
+    program("flower-superlink")
+    if front not in get_args(machines.Front):
+        raise UsageError(f"--front is built-in or nginx, not '{front[:40]}'.")
     if insecure:
         print_error(_OPEN)
     elif keys is None or not (keys / "server.key").is_file():
         raise UsageError("give --keys DIR with the server's certificate: fedscal flower keys DIR --sites ...")
-    machines.serve(None if insecure else keys, host, port, state, print_plain)
+    machines.serve(None if insecure else keys, host, port, state, print_plain, cast(machines.Front, front))
 
 
 @app.command()
@@ -89,14 +97,26 @@ def site(
         Path | None, typer.Option(metavar="DIR", help="Where the site keeps its memory; fedscal-site-<name>.")
     ] = None,
     port: Annotated[
-        int, typer.Option(help="A free port, used on this machine only.", min=1, max=65535)
-    ] = 9094,
+        int, typer.Option(help="A port of this machine, on loopback only; 0: any.", min=0, max=65535)
+    ] = 0,
     retry: Annotated[
         float, typer.Option(help="Seconds until a server that refused is asked again; 0: never.", min=0)
     ] = 20,
+    apps: Annotated[
+        str,
+        typer.Option(
+            metavar="SHA256,...",
+            help="Other apps that may run here, beside this version's: see fedscal flower app.",
+        ),
+    ] = "",
     insecure: Insecure = False,
 ) -> None:
     """Start a site: a process that holds its images, and Flower's SuperNode; until it is ended."""
+    program("flower-supernode")
+    from fedscal.drivers.flower.app_hash import allowed_hashes
+
+    listed = [text for text in apps.split(",") if text]
+    allowed_hashes(listed)
     if not insecure and (key is None or not key.is_file()):
         raise UsageError("give --key FILE, the site's key: fedscal flower keys makes it on the server.")
     if insecure:
@@ -108,7 +128,7 @@ def site(
     if data is None and "benchmark" not in own:
         raise UsageError("give --data DIR, the folder of the site's images.")
     state = state or Path(f"fedscal-site-{name}")
-    _check(machines.describe_site(name, data, own, state), name)
+    _check(machines.describe_site(name, data, own, state, listed), name)
     authority = None if insecure or key is None else ca or key.parent / "ca.crt"
     address = machines.Address.parse(server, authority)
     machines.join(state, address, None if insecure else key, port, retry, print_plain)
@@ -127,10 +147,9 @@ def _check(spec: RunSpec, name: str) -> None:
 @app.command()
 def run(
     words: Words = None,
-    server: Server = "",
     sites: Annotated[str, typer.Option(metavar="a,b,c", help="The sites that take part.")] = "",
     model: Annotated[Path | None, typer.Option(metavar="MODEL", help="The source model.")] = None,
-    ca: Annotated[Path | None, typer.Option(metavar="FILE", help="The authority's ca.crt.")] = None,
+    state: ServerState = Path("fedscal-server"),
     out: Out = None,
     resume_dir: Annotated[
         Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the run in DIR.")
@@ -139,13 +158,11 @@ def run(
     round_timeout: Annotated[
         int, typer.Option(help="Seconds until a site that does not answer is given up.", min=1)
     ] = 3600,
-    insecure: Insecure = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a federation over the sites that are connected; start it on the server's machine."""
-    if not server or (ca is None and not insecure):
-        raise UsageError("give --server HOST:PORT and --ca FILE, the authority's certificate.")
-    address = machines.Address.parse(server, None if insecure else ca)
+    """Run a federation over the sites that are connected; on the server's machine, by who started it."""
+    program("flower-superlink")
+    endpoint = Endpoint.read(machines.local(state))
     given = {**gather(words), **({"source_model": str(model.resolve())} if model else {})}
     if sites:
         given["clients"] = PREFIX + sites.replace(",", "+")
@@ -158,8 +175,17 @@ def run(
     assert place is not None
     limits = {"wait": wait, "round-timeout": round_timeout}
     say = (lambda text: None) if quiet else print_plain
-    machines.run(address, given, place, limits, resume_dir is not None, say)
+    machines.run(endpoint, given, place, limits, resume_dir is not None, say)
     show(RunDirectory(place), report=True, quiet=quiet, as_json=False)
+
+
+@app.command("app")
+def app_() -> None:
+    """Print the sha256 of the Flower app of this version: the only one that its sites run."""
+    program("flower-superlink")
+    from fedscal.drivers.flower.app_hash import installed_hash
+
+    print_plain(installed_hash())
 
 
 @app.command()

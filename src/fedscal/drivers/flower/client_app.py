@@ -1,20 +1,19 @@
-"""Flower's ClientApp: passes a request on to the site's bench, and its answer back.
+"""Flower's ClientApp: a message of the server becomes a request to the client, its answer the reply.
 
-Flower starts a process for every message. Where ``fedscal flower site`` runs, a resident process
-holds torch, the images and the network, and this one only carries bytes; it must not import torch.
+Sites of a deployment answer by their own executor and never load this app from what they were sent;
+Flower's simulation loads it from the installed package.
 """
 
 from __future__ import annotations
 
 import logging
-import socket
-from typing import Any
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from fedscal.drivers.flower.bench import Bench
 from fedscal.drivers.flower.records import from_records, to_records
-from fedscal.drivers.frames import read_frame, stream_of, write_frame
+from fedscal.drivers.flower.simulated import bench
 
 _log = logging.getLogger(__name__)
 _NOTHING = (8).to_bytes(8, "little") + b"{}      "
@@ -26,30 +25,23 @@ app = ClientApp()
 @app.evaluate()
 @app.query()
 def answer(message: Message, context: Context) -> Message:
+    """Answer a request of the server as the simulated site that the context names."""
+    try:
+        return answered_by(bench(context), message)
+    except Exception as error:
+        return _refused(message, error)
+
+
+def answered_by(client: Bench, message: Message) -> Message:
     """Answer a request of the server."""
     try:
-        header, payload = _answer(*from_records(message.content), context)
-    except Exception as error:  # an error that Flower reports takes its text, paths and all, to the server
-        _log.exception("the site cannot answer")
-        header, payload = {"refused": f"{type(error).__name__}; the log of the site says more"}, _NOTHING
-    return Message(to_records(header, payload), reply_to=message)
+        return Message(to_records(*client.answer(*from_records(message.content))), reply_to=message)
+    except Exception as error:
+        return _refused(message, error)
 
 
-def _answer(header: dict[str, Any], payload: bytes, context: Context) -> tuple[dict[str, Any], bytes]:
-    place = context.node_config.get("socket")
-    if place:
-        return _ask_resident(str(place), header, payload)
-    from fedscal.drivers.flower.simulated import bench  # torch, where there is no resident to hold it
-
-    return bench(context).answer(header, payload)
-
-
-def _ask_resident(place: str, header: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(place)
-        with stream_of(connection) as stream:
-            write_frame(stream, header, payload)
-            found = read_frame(stream)
-    if found is None:
-        raise ConnectionError("the site's resident process ended; out of memory?")
-    return found
+def _refused(message: Message, error: Exception) -> Message:
+    """Reply that it went wrong: an error that Flower reports takes its text, paths and all, to the server."""
+    _log.exception("the site cannot answer")
+    header = {"refused": f"{type(error).__name__}; the log of the site says more"}
+    return Message(to_records(header, _NOTHING), reply_to=message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,13 +10,13 @@ from typing import Any
 
 from fedscal.build import build_layout
 from fedscal.drivers.flower import machines
+from fedscal.drivers.flower.endpoint import HOST, Endpoint, free_port
 from fedscal.drivers.flower.keys import make_keys
-from fedscal.drivers.flower.machines import Address, Say
+from fedscal.drivers.flower.machines import Address, Say, local
 from fedscal.drivers.flower.programs import Running, together, wait_for
 from fedscal.source import source_model
 from fedscal.spec import RunSpec
 
-HOST = "127.0.0.1"
 _DATA = {"benchmark": "digits", "source": "mnist"}
 _RUN = {"participation": 1, "rounds": 2, "local_epochs": 1}
 _LIMITS = {"wait": 300, "round-timeout": 300}
@@ -31,15 +30,15 @@ def demo(folder: Path, sites: int, say: Say) -> Path:
     say("source model: mnist")
     model = source_model(spec).path
     names = build_layout(spec).clients[:sites]
-    with federation(folder, names, data, model) as address:
-        say(f"{len(names)} sites and a server on {address}; their words are in {folder}/*.log")
+    with federation(folder, names, data, model) as endpoint:
+        say(f"{len(names)} sites and a server; their words are in {folder}/*.log")
         keys = {**_RUN, "source_model": str(model), "clients": "flower:" + "+".join(names)}
-        machines.run(address, keys, folder / "run", _LIMITS, resume=False, say=say)
+        machines.run(endpoint, keys, folder / "run", _LIMITS, resume=False, say=say)
     return folder / "run"
 
 
 @contextmanager
-def federation(folder: Path, names: Sequence[str], data: dict[str, Any], model: Path) -> Iterator[Address]:
+def federation(folder: Path, names: Sequence[str], data: dict[str, Any], model: Path) -> Iterator[Endpoint]:
     """Start a server and sites whose images are clients of a data set; end them all."""
     make_keys(folder / "keys", ["localhost", HOST], names, 30)
     address = Address(HOST, free_port(), folder / "keys" / "ca.crt")
@@ -50,9 +49,9 @@ def federation(folder: Path, names: Sequence[str], data: dict[str, Any], model: 
         wait_for(address.open, programs[0], 120)
         for name in names:
             key = ["--key", folder / "keys" / name / "key", "--model", model, "--state", folder / name]
-            link = ["--server", address, "--port", free_port(), "--retry", _RETRY]
+            link = ["--server", address, "--retry", _RETRY]
             programs.append(_command(folder / f"{name}.log", "site", *words, *key, *link))
-        yield address
+        yield Endpoint.read(local(folder / "server"))
 
 
 def _command(log: Path, *words: object) -> Running:
@@ -61,10 +60,3 @@ def _command(log: Path, *words: object) -> Running:
             file.write(line + "\n")
 
     return Running([sys.executable, "-m", "fedscal", "flower", *map(str, words)], say=keep)
-
-
-def free_port() -> int:
-    """Return a port of this machine that nobody uses."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])

@@ -1,42 +1,49 @@
-"""The three parts of a federation as commands: the server's SuperLink, a site's SuperNode, and a run."""
+"""The parts of a federation as commands: a server, a site, and a run.
+
+A server is SuperLink on loopback, an executor of its runs, and a front for the sites; a site is a
+SuperNode and an executor that holds the images. Each part is started again when it ends, and all of
+them end with the command that started them.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import math
 import shlex
+import shutil
 import socket
 import ssl
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedscal import files
 from fedscal.data.elsewhere import site_name
+from fedscal.drivers.flower.endpoint import HOST, Endpoint, reachable
 from fedscal.drivers.flower.programs import (
     ENDED,
     SITE_FILE,
+    Part,
     ProgramEnded,
-    Running,
     environment,
-    program,
-    together,
-    until_one_ends,
+    keep,
+    kept,
     wait_for,
 )
 from fedscal.errors import FedscalError, UsageError
-from fedscal.spec import RunSpec, dump_toml
+from fedscal.spec import RunSpec
 
-_CONNECTION = "fedscal"
+if TYPE_CHECKING:
+    from fedscal.drivers.flower.control import Control
+
 _START = 300.0
-_KNOWN = "already in use"
-"""What Flower says of a key that is registered."""
+_LOOK, _DEAF = 5.0, 60.0
+"""Seconds between two looks at a node's pulse, and without one until it is taken for deaf."""
+_SERVER_FILES = {"certificate": "server.crt", "key": "server.key"}
 Say = Callable[[str], None]
+Front = Literal["built-in", "nginx"]
 
 
 @dataclass(frozen=True)
@@ -62,11 +69,7 @@ class Address:
 
     def open(self) -> bool:
         """Whether somebody listens there."""
-        try:
-            socket.create_connection((self.host, self.port), 2).close()
-        except OSError:
-            return False
-        return True
+        return reachable(self.host, self.port)
 
     def refuse_impostor(self) -> None:
         """Refuse a server that the authority does not vouch for; one that is silent may come yet."""
@@ -85,67 +88,91 @@ class Address:
             return
 
 
-def connection(home: Path, address: Address) -> dict[str, str]:
-    """Write Flower's configuration for a server; return the environment that goes with it."""
-    how: dict[str, Any] = (
-        {"root-certificates": str(address.authority.resolve())} if address.authority else {"insecure": True}
-    )
-    text = f'[superlink]\ndefault = "{_CONNECTION}"\n\n[superlink.{_CONNECTION}]\n'
-    files.write_bytes(home / "config.toml", (text + dump_toml({"address": str(address), **how})).encode())
-    return environment(home)
+def serve(keys: Path | None, host: str, port: int, state: Path, say: Say, front: Front = "built-in") -> None:
+    """Run the server until it is ended: SuperLink on loopback, who executes its runs, and a front.
 
+    Args:
+        keys: what ``fedscal flower keys`` made; None: in the clear, and any site may join.
+        host: the address that the front listens on.
+        port: the port that the front listens on.
+        state: where the server keeps its database and its secrets.
+        say: who is told how it goes.
+        front: what stands before SuperLink.
+    """
+    from fedscal.drivers.flower.control import Control, refuse_open_control
 
-def serve(keys: Path | None, host: str, port: int, state: Path, say: Say) -> None:
-    """Run the server until it is ended: SuperLink, with every site of the keys' folder registered."""
     address = Address("127.0.0.1" if host == "0.0.0.0" else host, port, keys / "ca.crt" if keys else None)
     if address.open():
         raise UsageError(f"port {port} of {address.host} is in use: end what listens there, or give --port.")
-    env = connection(files.make_dir(state) / "flwr", address)
-    argv = [program("flower-superlink"), "--host", host, "--port", str(port)]
-    argv += ["--database", str(state.resolve() / "superlink.db"), "--disable-runtime-dependency-installation"]
-    if keys:
-        argv += ["--ssl-ca-certfile", str(keys / "ca.crt"), "--ssl-certfile", str(keys / "server.crt")]
-        argv += ["--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
-    else:
-        argv.append("--insecure")
-    with together() as programs:
-        programs.append(_start(argv, env, say))
-        wait_for(address.open, programs[0], _START)
-        names = register(keys, env) if keys else []
+    with files.only_process(state), kept() as parts:
+        endpoint, env = Endpoint.create(local(state)), environment(state / "flwr")
+        parts.append(Part(_superlink(endpoint, state, signed=keys is not None), env))
+        wait_for(endpoint.open, parts[0].start(say), _START)
+        refuse_open_control(endpoint)
+        with Control(endpoint) as control:
+            names = register(keys, control) if keys else []
+        parts += [
+            Part(_module("executor", "server", endpoint.folder), env),
+            Part(_FRONTS[front](host, port, keys, endpoint), env),
+        ]
+        for part in parts[1:]:
+            running = part.start(say)
+        wait_for(address.open, running, _START)
         say(f"server ready at {host}:{port}" + (f", keys of {', '.join(names)}" if names else ""))
-        until_one_ends(programs)
+        keep(parts, say)
 
 
-def _start(argv: Sequence[str], env: Mapping[str, str] | None, say: Say, heard: Say | None = None) -> Running:
-    """Start a program and say which; its words go to ``heard``, or are said too."""
-    say(f"started: {shlex.join(argv)}")
-    return Running(argv, env, heard or say)
+def local(state: Path) -> Path:
+    """Return where a server or a site keeps what only its own processes may know."""
+    return state / "local"
 
 
-def register(keys: Path, env: Mapping[str, str]) -> list[str]:
+def _superlink(endpoint: Endpoint, state: Path, signed: bool) -> list[str]:
+    argv = _module("superlink", endpoint.operator_secret, *endpoint.tls_flags())
+    argv += ["--database", str(state.resolve() / "superlink.db"), "--disable-runtime-dependency-installation"]
+    return [*argv, *(["--enable-supernode-auth"] if signed else [])]
+
+
+def _module(name: str, *words: object) -> list[str]:
+    return [sys.executable, "-m", f"fedscal.drivers.flower.{name}", *map(str, words)]
+
+
+def _built_in_front(host: str, port: int, keys: Path | None, endpoint: Endpoint) -> list[str]:
+    path = endpoint.folder / "front.json"
+    own = {name: str((keys / file).resolve()) if keys else None for name, file in _SERVER_FILES.items()}
+    files.write_json(path, {"host": host, "port": port, **own, "endpoint": str(endpoint.folder)})
+    return _module("front", path)
+
+
+def _nginx(host: str, port: int, keys: Path | None, endpoint: Endpoint) -> list[str]:
+    from fedscal.drivers.flower.nginx import nginx_config
+
+    if not shutil.which("nginx"):
+        raise UsageError("nginx is not installed: install it, or leave --front away.")
+    path = endpoint.folder / "nginx.conf"
+    files.write_bytes(path, nginx_config(host, port, keys, endpoint).encode())
+    # nginx would outlive a server that was killed; util-linux ends it then.
+    return ["setpriv", "--pdeathsig", "TERM", "nginx", "-c", str(path), "-g", "daemon off;"]
+
+
+_FRONTS: dict[Front, Callable[[str, int, Path | None, Endpoint], list[str]]] = {
+    "built-in": _built_in_front,
+    "nginx": _nginx,
+}
+
+
+def register(keys: Path, control: Control) -> list[str]:
     """Register every public key under its site's name; those that the database has are left as they are."""
     names = sorted(path.parent.name for path in keys.glob("*/key.pub"))
     for name in names:
-        try:
-            _flwr(env, "supernode", "register", str(keys / name / "key.pub"), _CONNECTION, "--name", name)
-        except ProgramEnded as error:
-            if _KNOWN not in str(error):
-                raise
+        control.register(name, keys / name / "key.pub")
     return names
 
 
-def _flwr(env: Mapping[str, str], *words: str) -> None:
-    done = subprocess.run(
-        [program("flwr"), *words], env=dict(env), capture_output=True, text=True, timeout=120, check=False
-    )
-    if done.returncode:
-        raise ProgramEnded(
-            f"flwr {' '.join(words[:2])} failed: {(done.stderr or done.stdout).strip()[-300:]}"
-        )
-
-
-def describe_site(name: str, data: Path | None, keys: Mapping[str, Any], state: Path) -> RunSpec:
-    """Write down what a site is, for the process that holds its images; return its part of a run's spec."""
+def describe_site(
+    name: str, data: Path | None, keys: Mapping[str, Any], state: Path, apps: Sequence[str] = ()
+) -> RunSpec:
+    """Write down what a site is, for the processes that work for it; return its part of a run's spec."""
     own = dict(keys)
     if data is not None:
         if not data.is_dir():
@@ -155,66 +182,91 @@ def describe_site(name: str, data: Path | None, keys: Mapping[str, Any], state: 
         link.unlink(missing_ok=True)
         link.symlink_to(data.resolve(), target_is_directory=True)
         own["clients"] = str((state / "clients").resolve())
-    files.write_json(state / SITE_FILE, {"name": site_name(name), "keys": own})
+    files.write_json(state / SITE_FILE, {"name": site_name(name), "keys": own, "apps": list(apps)})
     return RunSpec.make(**own)
 
 
 def join(state: Path, address: Address, key: Path | None, port: int, retry: float, say: Say) -> None:
-    """Run a site until it is ended: the process that holds its images, and a SuperNode without them.
+    """Run a site until it is ended: a SuperNode without images, and the executor that holds them.
 
     A server that does not admit the site, or not yet, is asked again every ``retry`` seconds; 0: never.
     """
     address.refuse_impostor()
-    with tempfile.TemporaryDirectory(prefix="fedscal-") as folder, together() as programs:
-        door = Path(folder) / "socket"
-        holder = [sys.executable, "-m", "fedscal.drivers.flower.resident", str(state), str(door)]
-        programs.append(_start(holder, None, say))
-        wait_for(door.exists, programs[0], _START)
-        argv = _supernode(address, key, port, door)
+    if port and reachable(HOST, port):
+        raise UsageError(f"port {port} of this machine is in use: give another --port, or none.")
+    with files.only_process(state), kept() as parts:
+        endpoint = Endpoint.create(local(state), port)
+        pulse = Pulse(endpoint.folder / "pulse", address)
+        node = _supernode(state, pulse.path, address, key, endpoint)
+        lives = None if retry else 1
+        parts += [
+            Part(node, environment(state / "flwr"), retry, lives, steady=math.inf, healthy=pulse.felt),
+            Part(_module("executor", "site", state, endpoint.folder)),
+        ]
+        for part in parts:
+            part.start(say)
         say(f"site started, server {address}; its images are held by a process of their own")
-        while True:
-            programs[1:] = [_start(argv, environment(state / "flwr"), say)]
-            try:
-                until_one_ends(programs)
-            except ProgramEnded as end:
-                if not retry or not programs[0].running:
-                    raise
-                say(f"{end} Trying again in {retry:g} s.")
-                time.sleep(retry)
+        keep(parts, say)
 
 
-def _supernode(address: Address, key: Path | None, port: int, door: Path) -> list[str]:
-    argv = [program("flower-supernode"), "--superlink", str(address), "--port", str(port)]
-    argv += ["--node-config", f'socket="{door}"']
+def _supernode(state: Path, pulse: Path, address: Address, key: Path | None, endpoint: Endpoint) -> list[str]:
+    argv = _module("supernode", state, pulse, "--superlink", address, *endpoint.tls_flags())
     argv += ["--root-certificates", str(address.authority)] if address.authority else ["--insecure"]
     return [*argv, *(["--auth-supernode-private-key", str(key)] if key else [])]
 
 
+@dataclass
+class Pulse:
+    """Whether a SuperNode and its server hear each other: the node touches a file at every heartbeat.
+
+    Attributes:
+        path: that file.
+        address: the server; while nobody listens there, the node's silence is not its fault.
+    """
+
+    path: Path
+    address: Address
+    _next_look: float = 0.0
+    _deaf_since: float = math.inf
+
+    def felt(self) -> bool:
+        """Whether the node is not known to be deaf."""
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + _LOOK
+            deaf = self._silent() and self.address.open()
+            self._deaf_since = min(self._deaf_since, now) if deaf else math.inf
+        return now - self._deaf_since < _DEAF
+
+    def _silent(self) -> bool:
+        try:
+            return time.time() - self.path.stat().st_mtime > _DEAF
+        except OSError:
+            return False
+
+
 def run(
-    address: Address, keys: Mapping[str, Any], out: Path, limits: Mapping[str, Any], resume: bool, say: Say
+    endpoint: Endpoint, keys: Mapping[str, Any], out: Path, limits: Mapping[str, Any], resume: bool, say: Say
 ) -> None:
     """Run a federation to its end; its errors come back with their exit codes."""
+    from fedscal.drivers.flower.control import Control
+
+    if not endpoint.open():
+        raise UsageError(f"the server of {endpoint.folder.parent} does not run: fedscal flower server")
     ear = _Ear(say)
-    address.refuse_impostor()
-    if not address.open():
-        raise UsageError(f"nobody listens at {address}: start 'fedscal flower server' there.")
-    with tempfile.TemporaryDirectory(prefix="fedscal-") as folder, together() as programs:
-        env = connection(Path(folder) / "flwr", address)
-        config = {"keys": in_words(keys), "out": str(out.resolve()), "resume": resume, **limits}
-        files.write_bytes(Path(folder) / "run.toml", dump_toml(config).encode())
-        with resources.as_file(resources.files("fedscal.drivers.flower") / "app") as app:
-            words = ["run", str(app), _CONNECTION, "--stream", "--run-config", f"{folder}/run.toml"]
-            programs.append(_start([program("flwr"), *words], env, say, ear))
-            try:
-                code = programs[0].wait()
-            except BaseException:  # who interrupts it does not want the server to go on unseen
-                with contextlib.suppress(FedscalError, subprocess.TimeoutExpired):
-                    _flwr(env, "stop", ear.number, _CONNECTION)
-                raise
+    config = {"keys": in_words(keys), "out": str(out.resolve()), "resume": resume, **limits}
+    with Control(endpoint) as control:
+        number = control.start(config)
+        try:
+            for line in control.lines(number):
+                ear(line)
+        except BaseException:  # who interrupts it does not want the server to go on unseen
+            control.stop(number)
+            raise
     if ear.last:
         raise told(ear.last)
-    if code or not (out / "summary.json").exists():
-        raise ProgramEnded(f"the run ended without a result; its log: flwr log, on the server {address}.")
+    if not (out / "summary.json").exists():
+        raise ProgramEnded(f"run {number} ended without a result; go on with it: --resume {out}")
 
 
 def in_words(keys: Mapping[str, Any]) -> str:
@@ -224,10 +276,9 @@ def in_words(keys: Mapping[str, Any]) -> str:
 
 @dataclass
 class _Ear:
-    """Hears what ``flwr run`` says: passes our lines on, keeps the run's number and how it ended."""
+    """Hears what a run says: passes our lines on, and keeps how it ended."""
 
     say: Say
-    number: str = ""
     last: str = ""
 
     def __call__(self, line: str) -> None:
@@ -235,8 +286,6 @@ class _Ear:
             self.last = line
         elif line.startswith("fedscal: "):
             self.say(line.removeprefix("fedscal: "))
-        elif "started run " in line:
-            self.number = line.rpartition(" ")[2]
 
 
 def told(line: str) -> FedscalError:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -13,7 +15,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedscal import files
 from fedscal.errors import FedscalError, UsageError
@@ -21,7 +25,7 @@ from fedscal.errors import FedscalError, UsageError
 ENDED = "fedscal ended with code"
 """What the last words of a run that failed begin with."""
 SITE_FILE = "site.json"
-"""Describes a site to the process that holds its images."""
+"""Describes a site to the processes that work for it."""
 _FLOWER_CODE = re.compile(r"Exit Code: (\d+)")
 _MEANINGS = {
     305: "the server does not know this site's key, or the site's last connection has not lapsed yet: "
@@ -29,6 +33,11 @@ _MEANINGS = {
     600: "the server's certificate is not signed by this site's ca.crt, or is for another name",
 }
 _GRACE = 15.0
+
+
+def described(folder: Path) -> dict[str, Any]:
+    """Return what ``fedscal flower site`` wrote down of a site: its name, its keys, other apps it may run."""
+    return dict(json.loads((folder / SITE_FILE).read_bytes()))
 
 
 class ProgramEnded(FedscalError):
@@ -120,6 +129,76 @@ class Running:
         return f"{self.name} ended with code {code}: {_MEANINGS.get(code, 'see above')}."
 
 
+@dataclass
+class Part:
+    """A program that is started again whenever it ends.
+
+    Attributes:
+        argv: what is started.
+        env: its environment; None means this process's own.
+        pause: seconds until it is started again.
+        lives: how many short lives in a row it has until it is given up; None: it never is.
+        steady: seconds after which its life was not a short one.
+        healthy: whether it does what it is for.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str] | None = None
+    pause: float = 1.0
+    lives: int | None = 5
+    steady: float = 10.0
+    healthy: Callable[[], bool] = lambda: True
+    running: Running | None = None
+    _started: float = 0.0
+    _due: float = 0.0
+    _short: int = 0
+
+    def start(self, say: Callable[[str], None]) -> Running:
+        """Start it, or start it again."""
+        say(f"started: {shlex.join(self.argv)}")
+        self.running, self._started, self._due = Running(self.argv, self.env, say), time.monotonic(), 0.0
+        return self.running
+
+    def check(self, say: Callable[[str], None]) -> None:
+        """Start it again if it ended and its time has come; end it if it is not healthy."""
+        assert self.running
+        if self.running.running:
+            if not self.healthy():
+                say(f"{self.running.name} is deaf and is ended.")
+                self.running.process.kill()
+        elif not self._due:
+            self.running.wait()
+            self._plan(self.running.verdict(), say)
+        elif time.monotonic() >= self._due:
+            self.start(say)
+
+    def _plan(self, verdict: str, say: Callable[[str], None]) -> None:
+        self._short = self._short + 1 if time.monotonic() - self._started < self.steady else 0
+        if self.lives is not None and self._short >= self.lives:
+            raise ProgramEnded(verdict)
+        say(f"{verdict} It is started again in {self.pause:g} s.")
+        self._due = time.monotonic() + self.pause
+
+
+@contextmanager
+def kept() -> Iterator[list[Part]]:
+    """Hold parts that belong together: whatever happens, none is left running."""
+    parts: list[Part] = []
+    with together() as programs:
+        try:
+            yield parts
+        finally:
+            programs += [part.running for part in parts if part.running]
+
+
+def keep(parts: Sequence[Part], say: Callable[[str], None]) -> None:
+    """Keep parts running until this process is ended, or one of them cannot be."""
+    while True:
+        for part in parts:
+            part.check(say)
+        time.sleep(0.5)
+
+
 @contextmanager
 def together() -> Iterator[list[Running]]:
     """Hold programs that belong together: whatever happens, none is left running."""
@@ -135,15 +214,6 @@ def together() -> Iterator[list[Running]]:
             with contextlib.suppress(BaseException):
                 programs[-1].end(max(0.0, end - time.monotonic()))
                 programs.pop()
-
-
-def until_one_ends(programs: Sequence[Running]) -> None:
-    """Wait; the end of any of them is the end of all."""
-    while all(running.running for running in programs):
-        time.sleep(0.5)
-    ended = next(running for running in programs if not running.running)
-    ended.wait()
-    raise ProgramEnded(ended.verdict())
 
 
 def wait_for(condition: Callable[[], bool], running: Running, seconds: float) -> None:
