@@ -68,6 +68,7 @@ class Operator:
     out: Path = Path()
     finished: list[Path] = field(default_factory=list)
     resumed: Counter[str] = field(default_factory=Counter)
+    _again: float = 0.0
 
     def look(self) -> None:
         """Start again what is not there."""
@@ -76,7 +77,8 @@ class Operator:
         for name, site in self.sites.items():
             if site.process.poll() is not None:
                 self.sites[name] = self.machines.site(name, "--retry", 5)
-        if self.run is None or self.run.process.poll() is not None:
+        if self.run is None or (self.run.process.poll() is not None and time.monotonic() > self._again):
+            self._again = time.monotonic() + 10  # nobody types faster
             self._next_run()
 
     def _next_run(self) -> None:

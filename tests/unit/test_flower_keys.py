@@ -74,6 +74,11 @@ def test_another_authority_does_not(port, tmp_path):
         Address("127.0.0.1", port, tmp_path / "ca.crt").refuse_impostor()
 
 
+def test_a_server_that_speaks_tls_is_not_met_in_the_clear(port):
+    with pytest.raises(UsageError, match=r"speaks TLS: give --key FILE"):
+        Address("127.0.0.1", port, None).refuse_impostor()
+
+
 def test_a_certificate_for_another_name_is_refused(tmp_path, keys):
     make_keys(tmp_path, ["elsewhere.example"], ["a"], 90)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

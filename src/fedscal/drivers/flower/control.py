@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 import time
 from collections.abc import Iterator, Mapping
@@ -12,8 +13,15 @@ from typing import Any
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.common.constant import Status
 from flwr.common.serde import fab_to_proto, user_config_to_proto
-from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest, StopRunRequest, StreamLogsRequest
+from flwr.proto.control_pb2 import (
+    ListRunsRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    StopRunRequest,
+    StreamLogsRequest,
+)
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.error import FlowerError
 from flwr.supercore.fab import Fab
@@ -36,7 +44,7 @@ class Control:
     """A connection to the SuperLink of this machine, with the operator's rights."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._secret = endpoint.operator_secret.read_text()
+        self._endpoint, self._secret = endpoint, endpoint.operator_secret.read_text()
         self._client = ControlHttpClient.from_server_address(
             endpoint.address, False, endpoint.ca.read_bytes(), interceptors=[self]
         )
@@ -77,6 +85,13 @@ class Control:
             raise ProgramEnded("the server does not start a run; its log says why.")
         return int(answer.run_id)
 
+    def in_progress(self, out: Path) -> int | None:
+        """Return the number of the run that is writing to a directory, if there is one."""
+        runs = self._client.ListRuns(ListRunsRequest()).run_dict
+        going_on = [run for run in runs.values() if run.status.status != Status.FINISHED]
+        here = [run.run_id for run in going_on if run.override_config["out"].string == str(out.resolve())]
+        return int(here[0]) if here else None
+
     def lines(self, run: int) -> Iterator[str]:
         """Yield what a run says until it ends; a server that is started again is asked again."""
         seen, rest, silent_since = 0.0, "", time.monotonic()
@@ -90,15 +105,20 @@ class Control:
                     yield rest
                 return
             except httpx.HTTPError as error:
-                if time.monotonic() - silent_since > _RETURN:
+                if self._anew() or time.monotonic() - silent_since > _RETURN:
                     raise ProgramEnded(
                         f"the server tells nothing more of the run: {_reason(error)}"
                     ) from error
                 time.sleep(1)
 
+    def _anew(self) -> bool:
+        """Whether the server was started anew, which ends its runs."""
+        return self._endpoint.operator_secret.read_text() != self._secret
+
     def stop(self, run: int) -> None:
-        """Stop a run."""
-        self._client.StopRun(StopRunRequest(run_id=run))
+        """Stop a run; a server that is not there has none."""
+        with contextlib.suppress(httpx.HTTPError):
+            self._client.StopRun(StopRunRequest(run_id=run))
 
 
 def refuse_open_control(endpoint: Endpoint) -> None:

@@ -18,6 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -182,24 +183,40 @@ def at_server(runtime: Runtime, allowed: Collection[str]) -> Callable[[str, Task
 
     def execute(token: str, task: Task) -> None:
         refused = refusal(task, TaskType.SERVER_APP, task.fab_hash, allowed)
-        if not refused:
-            _start_server_app(runtime.endpoint, token)
-            return
-        _log.error("REFUSED: %s (run %d)", refused, task.run_id)
-        with contextlib.closing(runtime.with_token(token)) as client:
-            client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.FAILED, details=refused))
+        if refused:
+            _log.error("REFUSED: %s (run %d)", refused, task.run_id)
+            with contextlib.closing(runtime.with_token(token)) as client:
+                _fail(client, refused)
+        else:
+            threading.Thread(target=_run_server_app, args=(runtime, token), daemon=True).start()
 
     return execute
 
 
-def _start_server_app(endpoint: Endpoint, token: str) -> None:
-    """Start Flower's process for a run; the token goes by a file that only this user can read."""
-    handle, name = tempfile.mkstemp(dir=endpoint.folder, prefix="token-")
-    with os.fdopen(handle, "w") as file:
+def _run_server_app(runtime: Runtime, token: str) -> None:
+    """Run Flower's process for a run to its end, however long it takes to start and however it ends."""
+    with contextlib.closing(runtime.with_token(token)) as client, _heartbeat(client):
+        code = _server_app(runtime.endpoint, token)
+        _fail(client, f"the process of the run ended with code {code}")
+
+
+def _fail(client: RuntimeHttpClient, details: str) -> None:
+    """Report a task as failed; one that is over already is not listened to."""
+    with contextlib.suppress(httpx.HTTPError):
+        client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.FAILED, details=details))
+
+
+def _server_app(endpoint: Endpoint, token: str) -> int:
+    """Run Flower's process; the token goes by a file that only this user can read."""
+    with tempfile.NamedTemporaryFile("w", dir=endpoint.folder, prefix="token-") as file:
         file.write(token)
-    argv = [program("flwr-serverapp"), "--runtime-api-address", endpoint.address, "--token-file", name]
-    argv += ["--root-certificates", str(endpoint.ca), "--parent-pid", str(os.getpid())]
-    subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        file.flush()
+        argv = [program("flwr-serverapp"), "--runtime-api-address", endpoint.address]
+        argv += ["--token-file", file.name, "--root-certificates", str(endpoint.ca)]
+        argv += ["--parent-pid", str(os.getpid())]
+        return subprocess.run(
+            argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+        ).returncode
 
 
 def server(endpoint: Path) -> None:

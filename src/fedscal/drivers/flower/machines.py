@@ -73,19 +73,20 @@ class Address:
 
     def refuse_impostor(self) -> None:
         """Refuse a server that the authority does not vouch for; one that is silent may come yet."""
-        if self.authority is None:
-            return
-        context = ssl.create_default_context(cafile=str(self.authority))
+        context = ssl.create_default_context(cafile=str(self.authority) if self.authority else None)
         try:
             with socket.create_connection((self.host, self.port), 5) as connection:
                 context.wrap_socket(connection, server_hostname=self.host).close()
         except ssl.SSLCertVerificationError as error:
-            raise UsageError(
-                f"the certificate of {self} is refused by {self.authority}: {error.verify_message}. "
-                "Take ca.crt from this server, look at its names and dates, and at both clocks."
-            ) from error
+            if self.authority:
+                raise UsageError(
+                    f"the certificate of {self} is refused by {self.authority}: {error.verify_message}. "
+                    "Take ca.crt from this server, look at its names and dates, and at both clocks."
+                ) from error
         except OSError:
             return
+        if not self.authority:
+            raise UsageError(f"the server {self} speaks TLS: give --key FILE in place of --insecure.")
 
 
 def serve(keys: Path | None, host: str, port: int, state: Path, say: Say, front: Front = "built-in") -> None:
@@ -253,20 +254,32 @@ def run(
 
     if not endpoint.open():
         raise UsageError(f"the server of {endpoint.folder.parent} does not run: fedscal flower server")
-    ear = _Ear(say)
     config = {"keys": in_words(keys), "out": str(out.resolve()), "resume": resume, **limits}
     with Control(endpoint) as control:
-        number = control.start(config)
-        try:
-            for line in control.lines(number):
-                ear(line)
-        except BaseException:  # who interrupts it does not want the server to go on unseen
-            control.stop(number)
-            raise
-    if ear.last:
-        raise told(ear.last)
+        before = control.in_progress(out) if resume else None
+        if before is not None:  # the command that started it was killed, not the run
+            say(f"run {before} is going on; following it")
+            last = _follow(control, before, say)
+        if before is None or not (last or (out / "summary.json").exists()):
+            last = _follow(control, control.start(config), say)
+    if last:
+        raise told(last)
     if not (out / "summary.json").exists():
-        raise ProgramEnded(f"run {number} ended without a result; go on with it: --resume {out}")
+        raise ProgramEnded(
+            f"the run ended without a result; go on with it: fedscal flower run --resume {out}"
+        )
+
+
+def _follow(control: Control, number: int, say: Say) -> str:
+    """Pass on what a run says until it ends; return how it says that it failed."""
+    ear = _Ear(say)
+    try:
+        for line in control.lines(number):
+            ear(line)
+    except BaseException:  # who interrupts it does not want the server to go on unseen
+        control.stop(number)
+        raise
+    return ear.last
 
 
 def in_words(keys: Mapping[str, Any]) -> str:
