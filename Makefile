@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-flower test test-long check lint format types imports bench clean
+.PHONY: help setup demo demo-flower test test-long check lint format types imports audit licences wheel bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -20,7 +20,7 @@ help: ## list the targets
 	touch $@
 
 .venv/dev: .venv/runtime
-	$(PIP) --editable '.[digits,icons,folders,hf,onnx,report,efficientnet,flower,dev]'
+	$(PIP) --editable '.[digits,icons,hf,onnx,report,efficientnet,flower,dev]'
 	touch $@
 
 setup: .venv/dev ## build the environment in .venv
@@ -39,7 +39,7 @@ test: .venv/dev ## run the tests
 test-long: .venv/dev ## federations of real processes that are killed, strange and hostile: 8 minutes
 	$(BIN)/pytest -m long
 
-check: lint types imports test ## what CI runs
+check: lint types imports test audit ## what CI runs
 
 lint: .venv/dev ## style and docstrings
 	$(BIN)/ruff check .
@@ -54,6 +54,15 @@ types: .venv/dev ## static types
 
 imports: .venv/dev ## the layers, and that training cannot reach labels
 	$(BIN)/lint-imports
+
+audit: .venv/dev ## known vulnerabilities of what is installed; says so where no advisory service can be reached
+	$(BIN)/python -m tools.audit
+
+licences: .venv/dev ## write docs/licences.md anew, after a change of constraints.txt
+	$(BIN)/python -m tools.licences
+
+wheel: .venv/dev ## build the wheel and the source distribution into dist/
+	$(BIN)/python -m hatchling build --clean
 
 bench: .venv/runtime ## seconds of a round against the bare passes that it needs; images a second and memory
 	$(BIN)/python -m benchmarks.rounds

@@ -14,6 +14,7 @@ from fedscal.drivers.flower import machines
 from fedscal.drivers.flower.programs import program
 from fedscal.embedded import Embedded
 from fedscal.errors import UsageError
+from fedscal.extras import from_extra
 from fedscal.record import RunDirectory
 from fedscal.spec import RunSpec, parse_assignments
 
@@ -42,9 +43,8 @@ def keys(
     days: Annotated[int, typer.Option(help="How long the certificates are valid.", min=1, max=3650)] = 365,
 ) -> None:
     """Make an authority, the server's certificate, and a key for every site; what is there is kept."""
-    program("flwr")
-    from fedscal.drivers.flower.keys import make_keys  # cryptography comes with the extra
-
+    with from_extra("flower", "fedscal flower keys"):
+        from fedscal.drivers.flower.keys import make_keys
     names = [site_name(name) for name in sites.split(",")]
     for path in make_keys(folder, host.split(","), names, days):
         print_plain(str(path))
@@ -64,6 +64,7 @@ def server(
     insecure: Insecure = False,
 ) -> None:
     """Start the server, Flower's SuperLink; it goes on until it is ended."""
+    program("flower-superlink")
     if insecure:
         print_error(_OPEN)
     elif keys is None or not (keys / "server.key").is_file():
@@ -97,6 +98,7 @@ def site(
     insecure: Insecure = False,
 ) -> None:
     """Start a site: a process that holds its images, and Flower's SuperNode; until it is ended."""
+    program("flower-supernode")
     if not insecure and (key is None or not key.is_file()):
         raise UsageError("give --key FILE, the site's key: fedscal flower keys makes it on the server.")
     if insecure:
@@ -143,6 +145,7 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Run a federation over the sites that are connected; start it on the server's machine."""
+    program("flwr")
     if not server or (ca is None and not insecure):
         raise UsageError("give --server HOST:PORT and --ca FILE, the authority's certificate.")
     address = machines.Address.parse(server, None if insecure else ca)
@@ -171,8 +174,8 @@ def demo(
 ) -> None:
     """Run a whole federation on this machine: a server, sites with digits, two rounds."""
     program("flower-superlink")
-    from fedscal.drivers.flower.demo import demo  # cryptography comes with the extra
-
+    with from_extra("flower", "fedscal flower demo"):
+        from fedscal.drivers.flower.demo import demo
     if folder.exists():
         raise UsageError(f"{folder} is there already: remove it, or give another directory.")
     show(RunDirectory(demo(folder.resolve(), sites, print_plain)), report=True, quiet=False, as_json=False)
