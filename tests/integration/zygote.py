@@ -9,6 +9,7 @@ the processes that they start in turn.
 import contextlib
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import resource
@@ -21,8 +22,9 @@ import tiny
 import fedscal.cli
 from fedscal.data.registry import BENCHMARKS
 
-for name in ("torch._dynamo", "fedscal.report.page"):  # what a run imports late, seconds in every child
-    importlib.import_module(name)
+importlib.import_module("torch._dynamo")  # what a run imports late, seconds in every child
+if importlib.util.find_spec("matplotlib"):
+    importlib.import_module("fedscal.report.page")
 
 _PYTHON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python_with_tiny")
 _POINTS = ("replace", "rename", "unlink", "rmdir", "mkdir")

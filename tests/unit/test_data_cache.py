@@ -172,7 +172,9 @@ def test_the_content_digest_follows_the_content_and_not_the_packages(toy: Benchm
 
 
 def test_a_missing_package_names_the_extra(toy: Benchmark) -> None:
-    with pytest.raises(DataRefused, match=r"pip install 'fedscal\[toys\]'"):
+    with pytest.raises(
+        UsageError, match=r"^benchmark=\w+ needs no-such-package: pip install 'fedscal\[toys\]'$"
+    ):
         cache.prepare(replace(toy, packages=("no-such-package",)))
     assert not cache.status(toy).built
 

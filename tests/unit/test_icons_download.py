@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from fedscal.cli import app
-from fedscal.data.icons import archive, download, draw, rows
+from fedscal.data.icons import archive, download, rows
 from fedscal.data.icons.download import Registry, fetch, fetch_all, missing
-from fedscal.errors import DataRefused
+from fedscal.errors import DataRefused, UsageError
 from icon_packages import Served, icon_set, registry, whole_lock
 
 PACKAGE, DATA = icon_set("@toys/mono", {"key": "<path d='M0 0h9v9z'/>"}, {"": "outline"})
@@ -173,7 +174,7 @@ def test_a_damaged_archive_is_drawn_again_from_the_kept_tarballs(toy_registry: S
 def test_missing_tools_are_said_before_anything_is_fetched(
     toy_registry: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draw, "find_spec", lambda name: None)
-    with pytest.raises(DataRefused, match=r"pip install 'fedscal\[icons\]'"):
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    with pytest.raises(UsageError, match=r"pip install 'fedscal\[icons\]'"):
         rows.fetch(toy_registry.address, Steps())
     assert toy_registry.asked == []

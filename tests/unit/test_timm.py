@@ -39,7 +39,7 @@ def in_place_of_timm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callabl
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("import no_such_torchvision", "lacks no_such_torchvision: pip install 'fedscal\\[timm\\]'"),
+        ("import no_such_torchvision", "needs no_such_torchvision: pip install 'fedscal\\[timm\\]'"),
         ("raise RuntimeError('operator torchvision::nms does not exist')", "nms does not exist.*hf:<folder>"),
     ],
     ids=["lacks a package", "torchvision does not fit"],

@@ -15,6 +15,7 @@ from fedscal.drivers.flower.endpoint import Endpoint
 from fedscal.drivers.flower.programs import program
 from fedscal.embedded import Embedded
 from fedscal.errors import UsageError
+from fedscal.extras import from_extra
 from fedscal.record import RunDirectory
 from fedscal.spec import RunSpec, parse_assignments
 
@@ -46,9 +47,8 @@ def keys(
     days: Annotated[int, typer.Option(help="How long the certificates are valid.", min=1, max=3650)] = 365,
 ) -> None:
     """Make an authority, the server's certificate, and a key for every site; what is there is kept."""
-    program("flwr")
-    from fedscal.drivers.flower.keys import make_keys  # cryptography comes with the extra
-
+    with from_extra("flower", "fedscal flower keys"):
+        from fedscal.drivers.flower.keys import make_keys
     names = [site_name(name) for name in sites.split(",")]
     for path in make_keys(folder, host.split(","), names, days):
         print_plain(str(path))
@@ -197,8 +197,8 @@ def demo(
 ) -> None:
     """Run a whole federation on this machine: a server, sites with digits, two rounds."""
     program("flower-superlink")
-    from fedscal.drivers.flower.demo import demo  # cryptography comes with the extra
-
+    with from_extra("flower", "fedscal flower demo"):
+        from fedscal.drivers.flower.demo import demo
     if folder.exists():
         raise UsageError(f"{folder} is there already: remove it, or give another directory.")
     show(RunDirectory(demo(folder.resolve(), sites, print_plain)), report=True, quiet=False, as_json=False)

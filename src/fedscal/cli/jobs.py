@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -90,7 +91,7 @@ def run(
 
 def show(directory: RunDirectory, report: bool, quiet: bool, as_json: bool) -> None:
     """Write the report of a finished run and print what came of it."""
-    page = _report(directory.path) if report else None
+    page = _page(lambda: write_report(directory.path)) if report else None
     if as_json:
         output.print_json({**directory.summary(), "directory": str(directory.path)})
     elif not quiet:
@@ -100,11 +101,11 @@ def show(directory: RunDirectory, report: bool, quiet: bool, as_json: bool) -> N
             print_plain(f"report: {page}")
 
 
-def _report(path: Path) -> Path | None:
+def _page(write: Callable[[], Path]) -> Path | None:
     try:
-        return write_report(path)
-    except UsageError as error:  # the report is an extra: the run is done without it
-        logging.getLogger(__name__).warning("no report: %s", error)
+        return write()
+    except UsageError as error:  # the page is an extra: what was computed is there without it
+        logging.getLogger(__name__).warning("no page: %s", error)
         return None
 
 
@@ -143,13 +144,12 @@ def compare(
     tables = compare_tables.all_tables(cells, overall)
     path = compare_tables.write_results(cells, out, "fedscal " + shlex.join(sys.argv[1:]), tables)
     finished = [cell.directory.path for cell in cells if cell.directory.finished]
-    if finished:
-        write_comparison(finished, out / "comparison.html", overall)
+    page = _page(lambda: write_comparison(finished, out / "comparison.html", overall)) if finished else None
     if as_json:
         output.print_json(compare_tables.summaries(cells))
     elif not quiet:
         show_tables(tables)
-        print_plain(f"written: {path}, {out / 'comparison.html'}")
+        print_plain(f"written: {', '.join(map(str, filter(None, (path, page))))}")
     end_with(failed, len(cells))
 
 

@@ -185,5 +185,6 @@ def table_of(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = 
     """Return a table of plain text."""
     table = Table(*header, title=title or None)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        # A long word goes on in the next line: a command that is cut off cannot be copied.
+        table.add_row(*(Text(cell, overflow="fold") for cell in row))
     return table

@@ -145,15 +145,20 @@ def export(
     run = run_of(classifier)
     _warn(classifier, run)
     path = out or Path(f"{classifier.path.stem}.{format_.value}")
-    card = path.with_suffix(".md")
-    files.write_bytes(card, card_text(classifier, run).encode())
-    print_plain(str(card))
-    if format_ is Format.SAFETENSORS:
-        files.write_bytes(path, classifier.path.read_bytes())
-        files.write_json(path.with_suffix(".json"), dict(classifier.card))
-        print_plain(f"{path}\n{path.with_suffix('.json')}")
-        return
+    card = card_text(classifier, run).encode()
+    said = _as_onnx(classifier, path) if format_ is Format.ONNX else _as_safetensors(classifier, path)
+    files.write_bytes(path.with_suffix(".md"), card)  # last: no card without its model
+    print_plain(f"{path.with_suffix('.md')}\n{said}")
+
+
+def _as_onnx(classifier: Classifier, path: Path) -> str:
     size = (_CHECKED, *classifier.shape)
     sample = torch.randint(256, size, generator=stream(0, "parity"), dtype=torch.uint8)
     gap = export_onnx(classifier, path, sample)
-    print_plain(f"{path}: same class on {_CHECKED} images, logits within {gap:.1g} of the model's")
+    return f"{path}: same class on {_CHECKED} images, logits within {gap:.1g} of the model's"
+
+
+def _as_safetensors(classifier: Classifier, path: Path) -> str:
+    files.write_bytes(path, classifier.path.read_bytes())
+    files.write_json(path.with_suffix(".json"), dict(classifier.card))
+    return f"{path}\n{path.with_suffix('.json')}"

@@ -98,9 +98,9 @@ class Benchmark:
         views: How its images are shown to a model.
         build: Makes a domain's uint8 images and int64 labels from installed packages or fetched files.
         version: To be raised whenever ``build`` makes other bytes.
-        packages: The distributions that ``build`` reads.
-        extra: The extra of fedscal that installs them.
         defaults: Values of run keys that suit this benchmark.
+        packages: The distributions that ``build`` reads.
+        extra: The extra of fedscal that installs what the making of the images needs.
         fetch: Brings what ``build`` reads, from an npm registry (given, or found); None if nothing is needed.
         groups: The int64 group of each image of a domain; images of one group are too alike to be parted
             between training and test. None if every image stands for itself.
@@ -116,9 +116,9 @@ class Benchmark:
     views: Views
     build: Callable[[str], tuple[Tensor, Tensor]]
     version: int
-    packages: tuple[str, ...]
-    extra: str
     defaults: Mapping[str, int | float | str]
+    packages: tuple[str, ...] = ()
+    extra: str = ""
     fetch: Callable[[str | None, Progress], None] | None = None
     groups: Callable[[str], Tensor] | None = None
     captions: Callable[[str], Sequence[str]] | None = None

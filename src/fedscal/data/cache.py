@@ -21,6 +21,7 @@ from torch import Tensor
 from fedscal import files, weights
 from fedscal.data.benchmark import Benchmark, Progress
 from fedscal.errors import DataRefused, UsageError, nearest, some
+from fedscal.extras import from_extra
 from fedscal.types import Images
 
 Kind = Literal["images", "labels", "groups"]
@@ -182,7 +183,8 @@ def _build_unless(ready: Callable[[], bool], benchmark: Benchmark) -> None:
 
 def _contents(benchmark: Benchmark) -> dict[str, bytes]:
     """Return every file of the cache directory by name."""
-    packages = {package: _version(package, benchmark.extra) for package in benchmark.packages}
+    with from_extra(benchmark.extra, f"benchmark={benchmark.name}"):
+        packages = {package: metadata.version(package) for package in benchmark.packages}
     counts: dict[str, int] = {}
     contents: dict[str, bytes] = {}
     for domain in benchmark.domains:
@@ -204,15 +206,6 @@ def _contents(benchmark: Benchmark) -> dict[str, bytes]:
         "content": _digest(hashes),
     }
     return contents | {_MANIFEST: json.dumps(manifest, indent=2).encode()}
-
-
-def _version(package: str, extra: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError as error:
-        raise DataRefused(
-            f"these images come from the package {package}: pip install 'fedscal[{extra}]'"
-        ) from error
 
 
 def _built(benchmark: Benchmark, domain: str) -> tuple[Tensor, Tensor]:

@@ -6,12 +6,12 @@ import io
 
 import numpy as np
 import torch
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.labels import known_labels
-from fedscal.errors import DataRefused
 
 _EACH = 6
 _GAP = 2
@@ -36,10 +36,6 @@ def _chosen(benchmark: Benchmark, domain: str) -> list[list[int]]:
 
 
 def _picture(benchmark: Benchmark, chosen: dict[str, list[list[int]]]) -> bytes:
-    try:
-        from PIL import Image, ImageDraw
-    except ImportError as error:
-        raise DataRefused("a contact sheet needs pillow: pip install pillow") from error
     _, height, width = benchmark.shape
     block = _EACH * (width + _GAP) + 3 * _GAP
     size = (

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -76,8 +77,6 @@ def has_digits(face: Path) -> bool:
 
 def _draw_digits(face: Path, size: int) -> Tensor:
     """Return the ten digits (10, 1, 32, 32) in a face, each centred by its ink."""
-    from PIL import Image, ImageDraw, ImageFont  # only builders need Pillow; a built cache does not
-
     # The basic layout is always there; the better one is not, and would give other bytes.
     font = ImageFont.truetype(str(face), size, layout_engine=ImageFont.Layout.BASIC)
     canvases = []

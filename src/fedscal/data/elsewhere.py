@@ -41,8 +41,6 @@ def sites_benchmark(name: str) -> Benchmark:
         views=AugmentedViews(),
         build=_not_here,
         version=1,
-        packages=(),
-        extra="flower",
         defaults={},
         folder=Elsewhere(names),
     )

@@ -61,8 +61,6 @@ def folder_benchmark(
         views=replace(PHOTOGRAPHS, side=side),
         build=_not_built,
         version=1,
-        packages=("pillow",),
-        extra="folders",
         defaults={},
         folder=Folder(tree, skip_bad, margin(side)),
     )

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from fedscal import files
 from fedscal.deploy.classifier import Classifier
-from fedscal.errors import ModelRefused, UsageError
+from fedscal.errors import ModelRefused
+from fedscal.extras import from_extra
 
 _TOLERANCE = 1e-4
 _BATCH = 64
@@ -34,8 +35,8 @@ def export_onnx(classifier: Classifier, out: Path, sample: Tensor) -> float:
 
 def parity(classifier: Classifier, data: bytes, sample: Tensor) -> float:
     """Return the largest difference of the logits; refuse an export that is not the model."""
-    import onnxruntime
-
+    with from_extra("onnx", "ONNX"):
+        import onnxruntime
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     batches = [batch.float() for batch in torch.split(sample, _BATCH)]
     theirs = np.concatenate([session.run(None, {"pixels": batch.numpy()})[0] for batch in batches])
@@ -48,10 +49,8 @@ def parity(classifier: Classifier, data: bytes, sample: Tensor) -> float:
 
 
 def _converted(classifier: Classifier) -> bytes:
-    try:
+    with from_extra("onnx", "ONNX"):
         import onnxscript  # noqa: F401  torch's exporter needs it and would say so at length
-    except ImportError as error:
-        raise UsageError(f"ONNX needs {error.name}: pip install 'fedscal[onnx]'") from error
     example = torch.zeros(2, *classifier.shape)
     # Torch says what it skips without torchvision, and what of its own is deprecated: nothing for a user.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)

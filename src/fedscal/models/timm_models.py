@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fedscal import weights
 from fedscal.errors import ModelRefused, UsageError, first_line
+from fedscal.extras import from_extra
 from fedscal.models.strict import refuse_differences
 
 PREFIX = "timm:"
@@ -51,9 +52,10 @@ def normalisation(place: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 def _timm(name: str) -> Any:
     try:
-        import timm
-    except ImportError as error:
-        raise UsageError(f"model={PREFIX}{name} lacks {error.name}: pip install 'fedscal[timm]'") from error
+        with from_extra("timm", f"model={PREFIX}{name}"):
+            import timm
+    except UsageError:
+        raise
     except Exception as error:  # a torchvision that does not fit torch raises what it likes
         raise UsageError(
             f"model={PREFIX}{name}: timm cannot be imported ({first_line(error)}); it needs the torchvision "

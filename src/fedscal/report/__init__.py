@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fedscal.errors import UsageError
+from fedscal.extras import from_extra
 from fedscal.files import write_bytes
 from fedscal.report.load import load_run
 from fedscal.report.table import Table
@@ -61,14 +61,8 @@ def write_tables(out: Path, title: str, **parts: Any) -> Path:
 
 def _page() -> ModuleType:
     """Import what draws, late: a run on a small machine needs neither jinja2 nor matplotlib."""
-    try:
+    with from_extra("report", "a report"):
         from fedscal.report import page
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"jinja2", "markupsafe", "matplotlib"}:
-            raise
-        raise UsageError(
-            f"a report needs {error.name}; install it with: pip install 'fedscal[report]'"
-        ) from error
     return page
 
 

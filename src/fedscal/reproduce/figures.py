@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 
-from fedscal.errors import UsageError
+from fedscal.extras import from_extra
 from fedscal.objective.functional import pearson_skewness
 from fedscal.report.comparison import source_tables
 from fedscal.report.load import load_run
@@ -50,14 +50,8 @@ def _figures(result: Result, drawings: ModuleType) -> Iterator[Drawn | None]:
 
 
 def _drawings() -> ModuleType:
-    try:
+    with from_extra("figures", "drawing the figures"):
         from fedscal.reproduce import drawings
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"matplotlib", "sklearn"}:
-            raise
-        raise UsageError(
-            f"the figures need {error.name}; install it with: pip install 'fedscal[figures]'"
-        ) from error
     return drawings
 
 
@@ -79,8 +73,8 @@ def _bars(scores: Sequence[Score], drawings: ModuleType) -> Drawn | None:
 
 
 def _label_gaps(entries: Sequence[Entry]) -> Drawn | None:
-    from fedscal.report import figures  # late, as it needs matplotlib
-
+    with from_extra("figures", "drawing the figures"):
+        from fedscal.report import figures
     pair = [entry for entry in entries if entry.cell.spec.method in ("fedloa", "fedscal")]
     tables = source_tables([load_run(entry.cell.directory.path) for entry in pair])
     gaps = {table.source: gap for table in tables for gap in table.label_gaps.values()}

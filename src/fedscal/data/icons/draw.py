@@ -10,15 +10,16 @@ import gzip
 import io
 import json
 from collections.abc import Mapping
-from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedscal.errors import DataRefused
+from fedscal.extras import from_extra
 
 SIDE = 64
 _MARGIN = 4
@@ -33,9 +34,14 @@ _Square = tuple[float, float, float]
 
 def check_tools() -> None:
     """Refuse at once, and not after the download, if what draws the icons is not installed."""
-    for module in ("resvg_py", "PIL"):
-        if find_spec(module) is None:
-            raise DataRefused(f"drawing the icons needs {module}: pip install 'fedscal[icons]'")
+    _resvg()
+
+
+def _resvg() -> ModuleType:
+    """Import what draws, late: only the making of the archive needs it."""
+    with from_extra("icons", "drawing the icons"):
+        import resvg_py
+    return resvg_py
 
 
 def icon(drawing: Mapping[str, Any], defaults: Mapping[str, Any]) -> Tensor | None:
@@ -78,15 +84,12 @@ def _square_around_ink(inner: str, canvas: _Square) -> _Square | None:
 
 def _raster(inner: str, square: _Square, side: int, background: str | None) -> Any:
     """Draw a square of the plane; return its pixels (side, side, 4)."""
-    import resvg_py  # only the making of the archive needs these two
-    from PIL import Image
-
     x, y, extent = square
     svg = (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         f'viewBox="{x} {y} {extent} {extent}" width="{side}" height="{side}">{inner}</svg>'
     )
-    png = resvg_py.svg_to_bytes(svg_string=svg, background=background, skip_system_fonts=True)
+    png = _resvg().svg_to_bytes(svg_string=svg, background=background, skip_system_fonts=True)
     return np.array(Image.open(io.BytesIO(png)).convert("RGBA"))
 
 

@@ -82,7 +82,6 @@ def _row(
         views=views,
         build=partial(build, side=side),
         version=archive.VERSION,
-        packages=(),  # the archive is complete; only its making needs packages
         extra="icons",
         defaults={
             "source": "outline",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fedscal import files
 from fedscal.errors import UsageError
+from fedscal.extras import from_extra
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -21,8 +22,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 @cache
 def installed_app() -> bytes:
     """Return the app of the installed package as Flower packs it."""
-    from flwr.cli.build import build_fab_from_disk
-
+    with from_extra("flower", "fedscal flower"):
+        from flwr.cli.build import build_fab_from_disk
     with resources.as_file(resources.files("fedscal.drivers.flower") / "app") as folder:
         return build_fab_from_disk(Path(folder))
 

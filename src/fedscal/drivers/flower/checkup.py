@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fedscal.drivers.flower.machines import Address
 from fedscal.errors import UsageError
+from fedscal.extras import from_extra
 
 _SOON = 30
 _SKEW = 60.0
@@ -34,8 +35,8 @@ def flower() -> Found:
 
 def certificates(folder: Path) -> Iterator[Found]:
     """Look at every certificate of a folder of keys: its dates, its names, and who may read its keys."""
-    from cryptography import x509  # comes with the extra
-
+    with from_extra("flower", "a look at certificates"):
+        from cryptography import x509
     paths = sorted(folder.rglob("*.crt"))
     if not paths:
         raise UsageError(f"{folder} holds no certificate: fedscal flower keys {folder} --sites ...")
@@ -52,8 +53,8 @@ def certificates(folder: Path) -> Iterator[Found]:
 
 
 def _names(certificate: object) -> str:
-    from cryptography import x509
-
+    with from_extra("flower", "a look at certificates"):
+        from cryptography import x509
     assert isinstance(certificate, x509.Certificate)
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from fedscal import files
 from fedscal.errors import UsageError
+from fedscal.extras import from_extra
 
 HOST = "127.0.0.1"
 _DAYS = 3650
@@ -36,8 +37,8 @@ class Endpoint:
     @classmethod
     def create(cls, folder: Path, port: int = 0) -> Endpoint:
         """Make certificate and secrets anew; a port of 0 means any that is free."""
-        from fedscal.drivers.flower.keys import make_keys  # cryptography comes with the extra
-
+        with from_extra("flower", "fedscal flower"):
+            from fedscal.drivers.flower.keys import make_keys
         shutil.rmtree(folder, ignore_errors=True)
         os.chmod(files.make_dir(folder), 0o700)
         made = cls(folder.resolve(), port or free_port())

@@ -33,6 +33,7 @@ from fedscal.drivers.flower.programs import (
     wait_for,
 )
 from fedscal.errors import FedscalError, UsageError
+from fedscal.extras import from_extra
 from fedscal.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -100,8 +101,8 @@ def serve(keys: Path | None, host: str, port: int, state: Path, say: Say, front:
         say: who is told how it goes.
         front: what stands before SuperLink.
     """
-    from fedscal.drivers.flower.control import Control, refuse_open_control
-
+    with from_extra("flower", "fedscal flower server"):
+        from fedscal.drivers.flower.control import Control, refuse_open_control
     address = Address("127.0.0.1" if host == "0.0.0.0" else host, port, keys / "ca.crt" if keys else None)
     if address.open():
         raise UsageError(f"port {port} of {address.host} is in use: end what listens there, or give --port.")
@@ -146,8 +147,8 @@ def _built_in_front(host: str, port: int, keys: Path | None, endpoint: Endpoint)
 
 
 def _nginx(host: str, port: int, keys: Path | None, endpoint: Endpoint) -> list[str]:
-    from fedscal.drivers.flower.nginx import nginx_config
-
+    with from_extra("flower", "--front nginx"):
+        from fedscal.drivers.flower.nginx import nginx_config
     if not shutil.which("nginx"):
         raise UsageError("nginx is not installed: install it, or leave --front away.")
     path = endpoint.folder / "nginx.conf"
@@ -250,8 +251,8 @@ def run(
     endpoint: Endpoint, keys: Mapping[str, Any], out: Path, limits: Mapping[str, Any], resume: bool, say: Say
 ) -> None:
     """Run a federation to its end; its errors come back with their exit codes."""
-    from fedscal.drivers.flower.control import Control
-
+    with from_extra("flower", "fedscal flower run"):
+        from fedscal.drivers.flower.control import Control
     if not endpoint.open():
         raise UsageError(f"the server of {endpoint.folder.parent} does not run: fedscal flower server")
     config = {"keys": in_words(keys), "out": str(out.resolve()), "resume": resume, **limits}

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from fedscal import files
-from fedscal.errors import FedscalError, UsageError
+from fedscal.errors import FedscalError
+from fedscal.extras import ExtraMissing
 
 ENDED = "fedscal ended with code"
 """What the last words of a run that failed begin with."""
@@ -48,7 +49,7 @@ def program(name: str) -> str:
     """Return the path of one of Flower's programs, or say how to install it."""
     found = shutil.which(name, path=_search_path())
     if not found:
-        raise UsageError(f"{name} is not installed: pip install 'fedscal[flower]'")
+        raise ExtraMissing("flower", f"{name} is not installed")
     return found
 
 

