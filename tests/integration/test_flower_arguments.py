@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from fedscal.drivers.flower.endpoint import Endpoint
+
 
 @pytest.mark.parametrize(
     ("words", "said"),
@@ -15,12 +17,15 @@ pytest.importorskip("flwr")
         (["site", "--server", "h:1", "--name", "a"], "give --key FILE"),
         (["site", "--insecure", "--server", "h:1", "--name", "a"], "a site needs"),
         (["site", "--insecure", "--server", "h:1", "--name", "a", "--model", "m"], "give --data DIR"),
-        (["run", "--server", "h:1"], "--ca FILE"),
-        (["run", "--server", "host", "--insecure"], "'host' is not host:port"),
-        (["run", "--server", "127.0.0.1:1", "--ca", "ca.crt"], "ca.crt is not there"),
-        (["run", "--server", "127.0.0.1:1", "--insecure"], "give --sites a,b,c"),
-        (["run", "--server", "127.0.0.1:1", "--insecure", "--sites", "a,a"], "names a twice"),
-        (["run", "--server", "127.0.0.1:1", "--insecure", "--sites", "a,b"], "give source_model=MODEL"),
+        (
+            ["site", "--server", "host", "--name", "a", "--model", "m", "--data", ".", "--insecure"],
+            "not host:port",
+        ),
+        (["site", "--apps", "abc"], "is not the sha256 of an app"),
+        (["server", "--insecure", "--front", "apache"], "--front is built-in or nginx"),
+        (["run"], "give --sites a,b,c"),
+        (["run", "--sites", "a,a"], "names a twice"),
+        (["run", "--sites", "a,b"], "give source_model=MODEL"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -50,11 +55,15 @@ def test_a_site_looks_at_its_images_before_it_says_that_it_is_there(fedscal, wor
     assert "broken.png" in ended.err
 
 
-def test_nobody_listens(fedscal, world, tmp_path):
-    where = ["--server", "127.0.0.1:1", "--insecure", "--sites", "a,b", "--model", world.model]
+def test_there_is_no_server(fedscal, world, tmp_path):
+    where = ["--sites", "a,b", "--model", world.model, "--state", "server"]
     ended = fedscal("flower", "run", *where, cwd=tmp_path)
     assert ended.code == 2
-    assert "nobody listens at 127.0.0.1:1" in ended.error
+    assert "no server was started with server" in ended.error
+    Endpoint.create(tmp_path / "server" / "local")
+    ended = fedscal("flower", "run", *where, cwd=tmp_path)
+    assert ended.code == 2
+    assert "does not run" in ended.error
 
 
 def test_a_transport_without_machines_is_refused(fedscal):

@@ -127,10 +127,10 @@ def site(
     own: dict[str, Any] = {**parse_assignments(words or []), "source_model": str(model.resolve())}
     if data is None and "benchmark" not in own:
         raise UsageError("give --data DIR, the folder of the site's images.")
-    state = state or Path(f"fedscal-site-{name}")
-    _check(machines.describe_site(name, data, own, state, listed), name)
     authority = None if insecure or key is None else ca or key.parent / "ca.crt"
     address = machines.Address.parse(server, authority)
+    state = state or Path(f"fedscal-site-{name}")
+    _check(machines.describe_site(name, data, own, state, listed), name)
     machines.join(state, address, None if insecure else key, port, retry, print_plain)
 
 
@@ -162,7 +162,6 @@ def run(
 ) -> None:
     """Run a federation over the sites that are connected; on the server's machine, by who started it."""
     program("flower-superlink")
-    endpoint = Endpoint.read(machines.local(state))
     given = {**gather(words), **({"source_model": str(model.resolve())} if model else {})}
     if sites:
         given["clients"] = PREFIX + sites.replace(",", "+")
@@ -175,6 +174,7 @@ def run(
     assert place is not None
     limits = {"wait": wait, "round-timeout": round_timeout}
     say = (lambda text: None) if quiet else print_plain
+    endpoint = Endpoint.read(machines.local(state))
     machines.run(endpoint, given, place, limits, resume_dir is not None, say)
     show(RunDirectory(place), report=True, quiet=quiet, as_json=False)
 
