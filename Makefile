@@ -9,7 +9,8 @@ export OMP_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-flower test test-long test-kills check lint format types imports audit licences wheel bench clean
+.PHONY: help setup demo demo-flower test test-long test-kills coverage check lint format types imports audit licences wheel
+.PHONY: bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -36,11 +37,17 @@ demo-flower: .venv/dev ## a server and three sites on this machine, over TLS, tw
 test: .venv/dev ## run the tests
 	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
-test-long: .venv/dev ## federations that are killed, strange and hostile: 8 minutes; the wheel in a fresh environment: 3
+test-long: .venv/dev ## federations that are killed, strange and hostile; all that the default suite samples; the wheel
 	$(BIN)/pytest -m long
 
 test-kills: .venv/dev ## 200 random SIGKILLs of a federation's processes: an hour
 	$(BIN)/pytest -m kills -s
+
+coverage: .venv/dev ## run the tests and say which lines and branches they do not reach
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest --numprocesses 2 --dist worksteal
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered --sort=cover
 
 check: lint types imports test audit ## what CI runs
 
@@ -72,4 +79,4 @@ bench: .venv/runtime ## seconds of a round against the bare passes that it needs
 	$(BIN)/python -m benchmarks.images
 
 clean: ## remove the environment, caches and demo runs
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist runs/demo
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* dist runs/demo

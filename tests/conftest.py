@@ -19,6 +19,13 @@ from fedscal.models.registry import MODELS
 settings.register_profile("calm", deadline=None, derandomize=True)
 settings.load_profile("calm")
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that have slow tests: one that begins last would end long after all others."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 _DOMAINS = ("plain", "dim", "dark")
 
 
@@ -72,3 +79,9 @@ def toy_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
     monkeypatch.setitem(BENCHMARKS, "toy", row)
     monkeypatch.setitem(MODELS, "tiny", lambda shape, classes: toys.tiny_network())
     return row
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write pages without their drawings, where a test is about words: they take seconds."""
+    monkeypatch.setattr("fedscal.report.page._exhibits", lambda run, wanted: [])

@@ -22,8 +22,9 @@ from fedscal.drivers.flower import checkup
 from fedscal.drivers.flower.machines import Address
 from fedscal.files import cache_dir
 from fedscal.methods import build_objective
-from fedscal.models.place import computes_in_bfloat16, find_device, put
+from fedscal.models.place import computes_in_bfloat16, find_device, processor, put
 from fedscal.models.registry import build_network
+from fedscal.record import RunDirectory
 from fedscal.rng import Streams
 from fedscal.types import Package
 from fedscal.weights import first_not_finite, snapshot
@@ -44,6 +45,12 @@ class Finding:
 def examine() -> list[Finding]:
     """Look at everything that a run needs."""
     return [*_software(), *_machine(), _training_step()]
+
+
+def examine_run(path: Path) -> list[Finding]:
+    """Look in what this machine differs from the one that a run was begun on."""
+    told = RunDirectory(path).elsewhere() or ["as here: resumed or repeated, it gives the same bits"]
+    return [Finding("run", True, f"{path}: {text}") for text in told]
 
 
 def examine_federation(keys: Path | None, address: Address | None, ports: Sequence[int]) -> list[Finding]:
@@ -82,6 +89,7 @@ def _torchvision() -> Finding:
 
 
 def _machine() -> Iterator[Finding]:
+    yield Finding("processor", True, processor())
     yield Finding("cores", True, str(os.cpu_count()))
     yield Finding("device", True, _device(find_device("auto")))
     folder = cache_dir()

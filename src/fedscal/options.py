@@ -8,10 +8,12 @@ second place.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 from fedscal.errors import UsageError, nearest
@@ -76,14 +78,20 @@ class Option:
             raise UsageError(f"{self.name}={given}: needs {wanted}") from None
 
 
-def options_of(cls: type) -> dict[str, Option]:
+def options_of(cls: type) -> Mapping[str, Option]:
     """Return the options that a dataclass declares."""
+    return _declared(cls)
+
+
+@functools.cache  # to read the hints takes milliseconds, and a grid makes thousands of specs
+def _declared(cls: type) -> Mapping[str, Option]:
     hints = typing.get_type_hints(cls)
-    return {
+    found = {
         field.name: _option(field, hints[field.name])
         for field in dataclasses.fields(cls)
         if "help" in field.metadata
     }
+    return MappingProxyType(found)
 
 
 def _option(field: dataclasses.Field[Any], hint: Any) -> Option:

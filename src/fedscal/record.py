@@ -20,10 +20,23 @@ from fedscal.data.cache import identity, refuse_others
 from fedscal.drivers.in_process import worker_count
 from fedscal.errors import ModelRefused, UsageError
 from fedscal.metrics import Line
-from fedscal.models.place import find_device
+from fedscal.models.place import find_device, processor
 from fedscal.models.store import read_card, read_json
 from fedscal.spec import RunSpec, read_recipe
 from fedscal.version import __version__
+
+_MAY = "the result may differ in the last bits"
+_WILL = "the result will not be bit-identical to that of an uninterrupted run"
+_DECIDING = {
+    "fedscal": _MAY,
+    "python": _MAY,
+    "torch": _WILL,
+    "machine": _WILL,
+    "processor": _WILL,
+    "device": _WILL,
+    "threads": _WILL,
+}
+"""What of an environment decides bits, and what a run must expect that goes on with another."""
 
 
 class RunDirectory:
@@ -74,19 +87,19 @@ class RunDirectory:
             raise UsageError(f"{self.path} holds no run: there is no spec.toml.")
         return RunSpec.make(**read_recipe(self.path / "spec.toml"))
 
-    def moved(self, spec: RunSpec) -> list[str]:
-        """Say what has changed on this machine since the run was begun; refuse other data."""
+    def moved(self, spec: RunSpec, threads: int) -> list[str]:
+        """Say what decides bits and is not as it was when the run was begun; refuse other data."""
         before, now = read_json(self.path / "environment.json"), environment(spec)
         if before.get("spec_sha256") != now["spec_sha256"]:
             raise UsageError(f"{self.path / 'spec.toml'} was changed after the run was begun; undo that.")
         refuse_others(data_for(spec), before, str(self.path))
         if before.get("source_model_sha256") != now["source_model_sha256"]:
             raise ModelRefused(f"{spec.source_model} is not the model that {self.path} was begun with.")
-        before = {"device": "cpu", **before}  # runs that do not say it were begun when there was no other
-        kinds = ("fedscal", "python", "torch", "machine", "device")
-        changed = [key for key in kinds if before.get(key) != now[key]]
-        text = "{key} was {before} and is {now}: the result may differ in the last bits"
-        return [text.format(key=key, before=before.get(key), now=now[key]) for key in changed]
+        return differences(before, now | {"threads": threads})
+
+    def elsewhere(self) -> list[str]:
+        """Say in what this machine differs from the one that the run was begun on."""
+        return differences(read_json(self.path / "environment.json"), machine(self.spec()))
 
     def lines(self) -> list[Line]:
         """Read the metrics; a last line that a kill cut off is not there."""
@@ -136,18 +149,33 @@ class RunDirectory:
 
 
 def environment(spec: RunSpec) -> dict[str, Any]:
-    """Return where a run happens: an allow-list, never the process's environment."""
+    """Return where a run happens and with what: an allow-list, never the process's environment."""
+    return {
+        **machine(spec),
+        **identity(data_for(spec)),
+        "spec_sha256": spec.digest(),
+        "source_model_sha256": read_card(spec.source_model).get("file_sha256") if spec.source_model else None,
+    }
+
+
+def machine(spec: RunSpec) -> dict[str, Any]:
+    """Return what of this machine can decide bits or seconds of a run."""
     return {
         "fedscal": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "platform": platform.platform(),
         "machine": platform.machine(),
-        **identity(data_for(spec)),
-        "spec_sha256": spec.digest(),
-        "source_model_sha256": read_card(spec.source_model).get("file_sha256") if spec.source_model else None,
+        "processor": processor(),
         "cores": os.cpu_count(),
         "threads": spec.threads,
         "device": find_device(spec.device).type,
         "workers": worker_count(spec.workers, spec.threads, 10**6),
     }
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Say what decides bits and has changed; what an older run did not record cannot be compared."""
+    before = {"device": "cpu", **before}  # runs that do not say it were begun when there was no other
+    changed = [key for key in _DECIDING if key in before and before[key] != now[key]]
+    return [f"{key} was {before[key]} and is {now[key]}: {_DECIDING[key]}" for key in changed]

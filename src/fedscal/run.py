@@ -31,7 +31,7 @@ from fedscal.record import RunDirectory
 from fedscal.rng import compute_threads
 from fedscal.server.rule import Briefing, ServerRule, ServerState
 from fedscal.source import SourceModel, model_card, source_model
-from fedscal.spec import EXECUTION_KEYS, RunSpec
+from fedscal.spec import RESUMABLE_KEYS, RunSpec
 from fedscal.types import ClientId, Weights
 from fedscal.version import __version__
 
@@ -98,7 +98,7 @@ def adapt(
         layout = federation.find(listener)  # first: a run that cannot start must not look like one
         check_feasible(spec, layout)
         directory.begin(spec)
-        with directory.log():
+        with directory.log(), compute_threads(spec.threads):
             _execute(spec, directory, federation, layout, listener)
     return directory
 
@@ -111,39 +111,44 @@ def resume(
 ) -> RunDirectory:
     """Go on with a run after its last finished round, to the same bits as if it had never stopped.
 
-    Only keys that cannot move a bit of the result may be changed.
+    Only keys that move the last bits at most may be changed. What decides bits and is not as it was, such as
+    the number of threads or the kind of CPU, is told and recorded.
     """
     directory, listener = RunDirectory(Path(out)), listener or Silent()
     directory.spec()  # a directory without a run is an error before anything is made in it
     with files.only_process(directory.path), looked_at_once():
         spec = directory.spec()
-        refused = sorted(set(changes) - EXECUTION_KEYS)
+        refused = sorted(set(changes) - RESUMABLE_KEYS)
         if refused:
             raise UsageError(
-                f"{refused[0]} cannot change in a resumed run, only {', '.join(sorted(EXECUTION_KEYS))}."
+                f"{refused[0]} cannot change in a resumed run, only {', '.join(sorted(RESUMABLE_KEYS))}."
             )
         check_network(spec)
-        federation = where(spec.replace(**changes))
+        here = spec.replace(**changes)
+        federation = where(here)
         layout = federation.find(listener)
-        for text in directory.moved(spec):
+        moved = directory.moved(spec, here.threads)
+        for text in moved:
             listener.warn(text)
-        with directory.log():
-            _execute(spec.replace(**changes), directory, federation, layout, listener)
+        with directory.log(), compute_threads(here.threads):
+            _execute(spec, directory, federation, layout, listener, moved)
     return directory
 
 
 def _execute(
-    spec: RunSpec, directory: RunDirectory, federation: Federation, layout: Layout, listener: Listener
+    spec: RunSpec,
+    directory: RunDirectory,
+    federation: Federation,
+    layout: Layout,
+    listener: Listener,
+    moved: Sequence[str] = (),
 ) -> None:
     directory.tidy()
     found = _latest(directory, listener)
-    with (
-        compute_threads(spec.threads),
-        federation.driver(layout, directory, listener.answered) as driver,
-    ):
+    with federation.driver(layout, directory, listener.answered) as driver:
         listener.stage(f"source model: {spec.source_model or spec.source}", spec.pretrain_epochs)
         source = source_model(spec, listener.advance)
-        _Run(spec, directory, layout, source, driver, listener).go(found)
+        _Run(spec, directory, layout, source, driver, listener, moved).go(found)
 
 
 def _latest(directory: RunDirectory, listener: Listener) -> Checkpoint | None:
@@ -157,7 +162,7 @@ def _latest(directory: RunDirectory, listener: Listener) -> Checkpoint | None:
 
 @dataclass
 class _Run:
-    """The parts of one execution, and the lines recorded so far."""
+    """The parts of one execution, what differs from the one before, and the lines recorded so far."""
 
     spec: RunSpec
     directory: RunDirectory
@@ -165,6 +170,7 @@ class _Run:
     source: SourceModel
     driver: Driver
     listener: Listener
+    moved: Sequence[str] = ()
     lines: list[Line] = field(default_factory=list)
 
     @property
@@ -237,7 +243,11 @@ class _Run:
         return {client: rule.deployed(state, client) for client in self.layout.clients}
 
     def _save(self, line: Line, state: ServerState) -> None:
-        """Record a round. The checkpoint comes last: until it is there, the round was never done."""
+        """Record a round. The checkpoint comes last: until it is there, the round was never done.
+
+        The first one tells what is not as it was when the run was begun: from there on bits are mixed.
+        """
+        line, self.moved = {**line, "warnings": [*self.moved, *line["warnings"]]}, ()
         self.lines.append(line)
         self.directory.append(line)
         if line["selected_round"] == line["round"]:

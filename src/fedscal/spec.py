@@ -28,6 +28,8 @@ _ENV_OTHER = {"FEDSCAL_CACHE", "FEDSCAL_NPM_REGISTRY", PERMISSION}
 _MAX_RECIPE_BYTES = 1_000_000
 EXECUTION_KEYS = frozenset({"workers"})
 """Keys that cannot move a bit of the result."""
+RESUMABLE_KEYS = EXECUTION_KEYS | {"threads"}
+"""Keys that a resumed run may be given anew: they move the last bits at most."""
 DATA_KEYS = ("benchmark", "classes", "image_size", "on_bad", "source_model")
 """Keys that decide which images are prepared."""
 LATER_KEYS = frozenset({"classes", "precision", "micro_batch", "attackers", "norm_limit", "transport"})

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from filelock import FileLock
 PYTHON = sys.executable
 PROGRAM = str(Path(PYTHON).with_name("fedscal"))
 HERE = Path(__file__).parent
+WITH_TINY = (str(HERE / "python_with_tiny"), "-m", "fedscal")
 DIGITS = [
     "source=mnist",
     "rounds=2",
@@ -170,12 +171,11 @@ class Child:
         return int(self.base.with_suffix(".count").read_text())
 
 
-def program(cache: Path, *argv: str | Path, **how: Any) -> Ended:
+def program(cache: Path, *argv: str | Path, command: Sequence[str] = (PROGRAM,), **how: Any) -> Ended:
     """Run the installed program as a process of its own."""
     env = environment(cache, **how.pop("env", {}))
-    done = subprocess.run(
-        [PROGRAM, *map(str, argv)], capture_output=True, text=True, env=env, timeout=180, check=False, **how
-    )
+    argv = (*command, *map(str, argv))
+    done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=180, check=False, **how)
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
@@ -188,15 +188,20 @@ class Program(subprocess.Popen[str]):
         super().__exit__(kind, error, trace)
 
 
-def start_program(cache: Path, *argv: str | Path, **how: Any) -> Program:
+def start_program(cache: Path, *argv: str | Path, command: Sequence[str] = (PROGRAM,), **how: Any) -> Program:
     """Start the installed program; Ctrl-C reaches it even if the tests run in the background."""
     return Program(
-        [PROGRAM, *map(str, argv)],
+        [*command, *map(str, argv)],
         env=environment(cache),
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
         **how,
     )
+
+
+def start_tiny(cache: Path, *argv: str | Path, **how: Any) -> Program:
+    """Start the program as a process of its own that knows the tiny benchmarks."""
+    return start_program(cache, *argv, command=WITH_TINY, **how)
 
 
 @dataclass(frozen=True)

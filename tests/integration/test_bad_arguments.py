@@ -90,27 +90,27 @@ def test_the_nearest_shipped_recipe_is_named(refused):
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "mention"),
     [
-        b"rounds = ",
-        b"<?xml version='1.0'?>",
-        bytes(range(256)) * 10,
-        b"rounds = 3\nrounds = 4\n",
-        b"seed = 1\n" + b"# padding\n" * 1_048_576,
-        b"a = " + b"[" * 100_000,
-        b"[run]\nrounds = 3\n",
-        b"rounds = [3]\n",
-        b"rounds = true\n",
-        b"rounds = 1979-05-27\n",
-        b"model = 'os:system'\n",
-        b"benchmark = {a = 1}\n",
+        (b"rounds = ", "recipe.toml is not TOML"),
+        (b"<?xml version='1.0'?>", "recipe.toml is not TOML"),
+        (bytes(range(256)) * 10, "recipe.toml is not TOML"),
+        (b"rounds = 3\nrounds = 4\n", "recipe.toml is not TOML"),
+        (b"seed = 1\n" + b"# padding\n" * 1_048_576, "recipe.toml is too large"),
+        (b"a = " + b"[" * 100_000, "recipe.toml is not TOML"),
+        (b"[run]\nrounds = 3\n", "unknown key 'run'"),
+        (b"rounds = [3]\n", "rounds=[3]"),
+        (b"rounds = true\n", "rounds=True"),
+        (b"rounds = 1979-05-27\n", "rounds=1979-05-27"),
+        (b"model = 'os:system'\n", "model=os:system"),
+        (b"benchmark = {a = 1}\n", "unknown benchmark"),
     ],
-    ids=lambda content: repr(content[:16]),
+    ids=lambda value: repr(value[:16]),
 )
-def test_a_bad_recipe_is_refused(refused, tmp_path, content):
+def test_a_bad_recipe_is_refused(refused, tmp_path, content, mention):
     recipe = tmp_path / "recipe.toml"
     recipe.write_bytes(content)
-    refused("run", str(recipe))
+    assert mention in refused("run", str(recipe))
 
 
 @pytest.mark.parametrize("kind", ["missing", "directory"])

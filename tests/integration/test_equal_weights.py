@@ -61,8 +61,9 @@ def test_another_seed_has_other_bits(fedscal, tmp_path, tiny_runs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["fedscal", "fedmoon", "ladd"])
+@pytest.mark.parametrize("method", [pytest.param("fedscal", marks=pytest.mark.long), "fedmoon", "ladd"])
 def test_worker_processes_change_no_bit(fedscal, tmp_path, method):
+    """FedMOON's workers get memories, LADD's profiles; both get all that FedSCAl's do."""
     for workers in (1, 2):
         out = tmp_path / str(workers)
         words = [*MANY, f"method={method}", f"workers={workers}", "--quiet", "--no-report", "--out", out]

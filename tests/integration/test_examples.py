@@ -1,4 +1,4 @@
-"""The examples run as a reader would run them, and print what they promise."""
+"""The examples run, as they are or in a few rounds less, and print what they promise."""
 
 import re
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import environment
+from harness import Zygote, environment
 
 PAGES = {
     "01_quickstart": "runs/*/report.html",
@@ -16,7 +16,32 @@ PAGES = {
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
 
-@pytest.mark.slow
+SHORT = """
+import runpy, sys, fedscal
+real = fedscal.RunSpec.make
+small = {{"rounds": 1, "local_epochs": 1, "pretrain_epochs": 1, "workers": 1}}
+fedscal.RunSpec.make = lambda **keys: real(**{{**keys, **small}})
+sys.argv, sys.path[0] = [{script!r}], {folder!r}
+sys.exit(runpy.run_path({script!r}, run_name="__main__") and 0)
+"""
+
+
+def promised(script: Path, folder: Path, said: str) -> bool:
+    """Whether an example printed an improvement and left its page."""
+    printed = re.search(r"average +\d+\.\d % -> +\d+\.\d %", said)
+    return bool(printed) and bool(list(folder.glob(PAGES[script.stem])))
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_of_one_round_runs_from_an_empty_directory(
+    fedscal: Zygote, script: Path, tmp_path: Path, cache: Path
+) -> None:
+    ended = fedscal(cwd=tmp_path, before=SHORT.format(script=str(script), folder=str(script.parent)))
+    assert ended.code == 0, ended.err
+    assert promised(script, tmp_path, ended.out)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs_from_an_empty_directory(script: Path, tmp_path: Path, cache: Path) -> None:
     command = [sys.executable, str(script)]
@@ -24,5 +49,4 @@ def test_example_runs_from_an_empty_directory(script: Path, tmp_path: Path, cach
         command, cwd=tmp_path, env=environment(cache), capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
-    assert re.search(r"average +\d+\.\d % -> +\d+\.\d %", result.stdout)
-    assert list(tmp_path.glob(PAGES[script.stem]))
+    assert promised(script, tmp_path, result.stdout)

@@ -66,7 +66,7 @@ def test_odd_images_never_make_a_weight_that_is_not_finite(fedscal: Zygote, tmp_
 def test_clients_of_one_to_three_images_train(fedscal, tmp_path, clients, sizes, method):
     run = tmp_path / "run"
     words = [f"clients_per_domain={clients}", "participation=0.15", f"method={method}", "batch_size=2"]
-    ended = fedscal("run", *TINY, *words, "--quiet", "--no-report", "--out", run)
+    ended = fedscal("run", *TINY, *words, "rounds=2", "--quiet", "--no-report", "--out", run)
     assert ended.code == 0, ended.err
     trained = [c for row in rows(run)[1:] for c in row["clients"].values() if "drift" in c]
     assert {c["images"] for c in trained} == sizes
@@ -91,7 +91,7 @@ def test_clients_without_an_image_are_left_out_by_name(fedscal, tmp_path):
     assert all_finite(run)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_digits_cut_into_more_clients_than_images_run(fedscal, cache, tmp_path):
     run = tmp_path / "run"
     words = ["rounds=1", "clients_per_domain=850", "participation=0.005"]

@@ -79,7 +79,7 @@ def test_the_cells_of_a_comparison_get_the_flag(fedscal: Zygote, own_run: Path, 
     assert len(list((tmp_path / "grid").glob("*/summary.json"))) == 1
 
 
-@pytest.mark.parametrize("rest", [["predict", "run", "a.png"], ["export", "run", "--format", "onnx"]])
+@pytest.mark.parametrize("rest", [["predict", "run", "a.png"], ["export", "run", "--format", "safetensors"]])
 def test_using_the_model_needs_the_flag_too(
     fedscal: Zygote, own_run: Path, tmp_path: Path, rest: list[str]
 ) -> None:
@@ -114,7 +114,7 @@ def forward(network, images):
     if network.training: raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
     return real(network, images)
 module.Network.forward = forward"""
-    words = [*TINY, f"workers={workers}", "participation=1", "rounds=1", "pretrain_epochs=30", "--quiet"]
+    words = [*TINY, f"workers={workers}", "clients_per_domain=1", "participation=1", "rounds=1", "--quiet"]
     assert fedscal("pretrain", *words).code == 0
     ended = fedscal("run", *words, "--out", tmp_path / "run", before=full, env={"TEST_BEFORE": full})
     assert (ended.code, "set micro_batch" in ended.error) == (7, True)

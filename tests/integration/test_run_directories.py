@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 from harness import TINY, Gate, contents, rows, same_result, summary, until
+
+from fedscal.models.place import processor
 
 
 def test_a_second_run_in_a_directory_is_turned_away_while_the_first_goes_on(fedscal, tmp_path, tiny_runs):
@@ -66,7 +69,7 @@ def test_resume_without_a_run_is_refused_and_makes_nothing(fedscal, tmp_path, th
     assert list(tmp_path.rglob("*")) == ([run] if there else [])
 
 
-@pytest.mark.parametrize("word", ["rounds=9", "seed=1", "method=fedloa", "lr=0.5", "threads=2", "rouns=1"])
+@pytest.mark.parametrize("word", ["rounds=9", "seed=1", "method=fedloa", "lr=0.5", "device=cpu", "rouns=1"])
 def test_resume_with_another_key_is_refused_by_name(fedscal, tiny_runs, copy_of, word):
     run = copy_of(tiny_runs["fedscal"])
     before = contents(run)
@@ -74,6 +77,83 @@ def test_resume_with_another_key_is_refused_by_name(fedscal, tiny_runs, copy_of,
     assert ended.code == 2
     assert word.partition("=")[0] in ended.error
     assert contents(run) == before
+
+
+@pytest.fixture
+def stopped(tiny_runs, copy_of) -> Path:
+    """A run that was stopped before its last round."""
+    run: Path = copy_of(tiny_runs["fedscal"])
+    (run / "summary.json").unlink()
+    shutil.rmtree(run / "checkpoints" / "round-0003")
+    return run
+
+
+def change_environment(run: Path, **values: str) -> None:
+    path = run / "environment.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_resume_with_other_threads_goes_on_and_says_that_bits_differ(fedscal, cache, tiny_runs, stopped):
+    models = sorted((cache / "source").iterdir())
+    ended = fedscal("run", "--resume", stopped, "threads=2")
+    assert ended.code == 0, ended.err
+    text = "threads was 1 and is 2: the result will not be bit-identical to that of an uninterrupted run"
+    assert ended.out.count(text) == 1
+    assert summary(stopped)["warnings"] == [text]
+    assert [line["round"] for line in rows(stopped) if text in line["warnings"]] == [3]
+    assert rows(stopped)[:3] == rows(tiny_runs["fedscal"])[:3]
+    assert text in (stopped / "report.html").read_text()
+    assert summary(stopped)["spec_sha256"] == summary(tiny_runs["fedscal"])["spec_sha256"]
+    assert sorted((cache / "source").iterdir()) == models, "the source model was trained again"
+
+
+def test_resume_with_other_threads_computes_with_them(fedscal, stopped):
+    heard = """
+import fedscal.federation as module, torch
+real = module._round
+module._round = lambda *args: (print(torch.get_num_threads()), real(*args))[1]"""
+    ended = fedscal("run", "--resume", stopped, "threads=2", "--quiet", "--no-report", before=heard)
+    assert ended.out.split() == ["2"], ended.err
+
+
+def test_threads_that_were_asked_for_but_did_nothing_leave_no_trace(fedscal, tiny_runs, stopped):
+    killed = "import os, fedscal.federation as f; f._round = lambda *args: os._exit(9)"
+    assert fedscal("run", "--resume", stopped, "threads=2", "--quiet", before=killed).code == 9
+    assert fedscal("run", "--resume", stopped, "--quiet", "--no-report").code == 0
+    assert same_result(stopped, tiny_runs["fedscal"])
+
+
+def test_resume_on_another_kind_of_cpu_goes_on_and_says_that_bits_differ(fedscal, stopped):
+    change_environment(stopped, processor="Elsewhere 9000, AVX512, 01234567")
+    text = f"processor was Elsewhere 9000, AVX512, 01234567 and is {processor()}: "
+    assert any(row["found"].startswith(f"{stopped}: {text}") for row in findings(fedscal, stopped))
+    ended = fedscal("run", "--resume", stopped, "--no-report")
+    assert ended.code == 0, ended.err
+    [warning] = summary(stopped)["warnings"]
+    assert warning.startswith(text)
+    assert "not be bit-identical" in warning
+    assert warning in ended.out
+
+
+def test_the_doctor_says_that_a_run_was_begun_here(fedscal, tiny_runs):
+    found = findings(fedscal, tiny_runs["fedscal"])
+    assert [row["found"] for row in found if row["check"] == "processor"] == [processor()]
+    [run] = [row for row in found if row["check"] == "run"]
+    assert "the same bits" in run["found"]
+
+
+def test_a_run_that_did_not_record_its_kind_of_cpu_resumes(fedscal, tiny_runs, stopped):
+    path = stopped / "environment.json"
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "processor"}))
+    assert fedscal("run", "--resume", stopped, "--quiet", "--no-report").code == 0
+    assert same_result(stopped, tiny_runs["fedscal"])
+
+
+def findings(fedscal, run: Path) -> list[dict[str, str]]:
+    """Return what the doctor finds, without its training step, which says nothing here."""
+    no_step = "import fedscal.doctor as d; d._training_step = lambda: d.Finding('training step', True, '')"
+    ended = fedscal("doctor", "--run", run, "--json", before=no_step)
+    return json.loads(ended.out)
 
 
 def test_resume_together_with_out_is_refused(fedscal, tiny_runs, tmp_path):

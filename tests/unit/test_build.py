@@ -13,28 +13,31 @@ from fedscal.errors import TooFewClients, UsageError
 from fedscal.spec import RunSpec
 
 
-def feasible(**keys: object) -> None:
+def feasible(**keys: object) -> int:
+    """Return the number of clients of a run that is not refused."""
     spec = RunSpec.make(benchmark="toy", **keys)
-    check_feasible(spec, build_layout(spec))
+    layout = build_layout(spec)
+    check_feasible(spec, layout)
+    return len(layout.clients)
 
 
 @pytest.mark.parametrize("method", ["fedwca", "ladd"])
 def test_clusters_need_three_clients(toy_benchmark: Benchmark, method: str) -> None:
     with pytest.raises(TooFewClients, match=f"{method} needs at least 3 clients, and there are 2"):
         feasible(method=method, clients_per_domain=1)
-    feasible(method=method, clients_per_domain=2)
+    assert feasible(method=method, clients_per_domain=2) == 4
 
 
 def test_a_contrast_needs_a_client_that_takes_part_twice(toy_benchmark: Benchmark) -> None:
     with pytest.raises(UsageError, match="no client takes part twice"):
         feasible(method="fedmoon", rounds=1)
-    feasible(method="fedmoon", rounds=2, participation=1)
-    feasible(method="fedmoon", rounds=1, mu=0)
+    assert feasible(method="fedmoon", rounds=2, participation=1) == 4
+    assert feasible(method="fedmoon", rounds=1, mu=0) == 4
 
 
-def test_other_methods_run_with_one_client_and_one_round(toy_benchmark: Benchmark) -> None:
+def test_other_methods_run_with_one_client_a_domain_and_one_round(toy_benchmark: Benchmark) -> None:
     for method in ("source-only", "loa", "fedloa", "fedprox", "dualadapt", "fedscal"):
-        feasible(method=method, clients_per_domain=1, rounds=1)
+        assert feasible(method=method, clients_per_domain=1, rounds=1) == 2
 
 
 def test_the_authors_rate_is_a_cosine_over_all_mini_batches(toy_benchmark: Benchmark) -> None:

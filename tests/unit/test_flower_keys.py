@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import socket
 import ssl
 import threading
@@ -28,7 +29,13 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def port(keys: Path) -> int:
+def greeted() -> queue.Queue[bool]:
+    """Whether each caller of the server shook hands to the end."""
+    return queue.Queue()
+
+
+@pytest.fixture(scope="module")
+def port(keys: Path, greeted: queue.Queue[bool]) -> int:
     """A TLS server with the certificate that was made."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(keys / "server.crt", keys / "server.key")
@@ -39,8 +46,10 @@ def port(keys: Path) -> int:
             connection, _ = door.accept()
             try:
                 context.wrap_socket(connection, server_side=True).close()
+                greeted.put(True)
             except OSError:
                 connection.close()
+                greeted.put(False)
 
     threading.Thread(target=serve, daemon=True).start()
     return int(door.getsockname()[1])
@@ -64,14 +73,16 @@ def test_what_is_there_is_kept(keys):
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_the_authority_vouches_for_the_server(keys, port, host):
+def test_the_authority_vouches_for_the_server(keys, port, greeted, host):
     Address(host, port, keys / "ca.crt").refuse_impostor()
+    assert greeted.get(timeout=10), "a server that nobody reached is not refused either"
 
 
-def test_another_authority_does_not(port, tmp_path):
+def test_another_authority_does_not(port, greeted, tmp_path):
     make_keys(tmp_path, HOSTS, ["a"], 90)
     with pytest.raises(UsageError, match="is refused by"):
         Address("127.0.0.1", port, tmp_path / "ca.crt").refuse_impostor()
+    assert not greeted.get(timeout=10)
 
 
 def test_a_server_that_speaks_tls_is_not_met_in_the_clear(port):

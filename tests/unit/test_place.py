@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from fedscal.drivers.in_process import InProcess
 from fedscal.drivers.site import Site
 from fedscal.errors import OutOfSpace, UsageError
 from fedscal.methods import METHODS, build_objective
+from fedscal.models import place
 from fedscal.models.network import Network
 from fedscal.models.place import computes_in_bfloat16, find_device, in_pieces, put
 from fedscal.models.pretrain import SourceTraining, pretrain
@@ -227,3 +229,36 @@ def test_a_full_device_ends_the_run_and_names_micro_batch(monkeypatch: pytest.Mo
         driver.evaluate({"c": start})
     with pytest.raises(OutOfSpace, match="set micro_batch"):
         pretrain(network, *blobs(40), VIEWS, SourceTraining(epochs=1), seed=0)
+
+
+CPUINFO = """processor\t: 0
+vendor_id\t: AuthenticAMD
+model name\t: EPYC 7763
+cpu MHz\t\t: {mhz}
+flags\t\t: fpu sse2 avx2 {flags}
+bogomips\t: 4890.84
+
+processor\t: 1
+model name\t: EPYC 7763
+"""
+
+
+def test_the_kind_of_cpu_is_what_decides_its_arithmetic(monkeypatch, tmp_path) -> None:
+    path = tmp_path / "cpuinfo"
+    monkeypatch.setattr(place, "_CPUINFO", path)
+
+    def kind(flags: str = "", mhz: str = "2445.4", name: str = "EPYC 7763") -> str:
+        path.write_text(CPUINFO.format(flags=flags, mhz=mhz).replace("EPYC 7763", name))
+        return place.processor()
+
+    assert kind().startswith(f"EPYC 7763, {torch.backends.cpu.get_cpu_capability()}, ")
+    assert kind() == kind(mhz="1500.0") == kind(flags="ibpb hypervisor")
+    assert len({kind(), kind(flags="avx512f"), kind(flags="fma"), kind(name="EPYC 9654")}) == 4
+    path.unlink()
+    assert platform.machine() in place.processor() or platform.processor() in place.processor()
+
+
+def test_other_kernels_make_another_kind(monkeypatch) -> None:
+    here = place.processor()
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "OTHER")
+    assert place.processor() != here

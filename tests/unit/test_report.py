@@ -126,6 +126,7 @@ def test_verdict_better(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_verdict_names_the_domain_that_lost(tmp_path: Path) -> None:
     lines = make_lines({"font": (91.0, 80.2), "mnist": (50.0, 90.0)}, clients=1)
     verdict = judge(load_run(write_run(tmp_path, lines, summarise(lines))))
@@ -166,6 +167,7 @@ def test_verdict_same_and_tiny_changes(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_unfinished_run_is_reported_from_its_rounds(tmp_path: Path) -> None:
     path = write_run(tmp_path, make_lines(), None, rounds=12)
     with (path / "metrics.jsonl").open("a") as file:
@@ -214,6 +216,7 @@ def test_missing_numbers_are_dashes(tmp_path: Path) -> None:
     assert write_report(tmp_path).read_text().count("— unknown") >= 2
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_warnings_and_failures_are_gathered(tmp_path: Path) -> None:
     lines = make_lines()
     for at in (1, 2, 4):

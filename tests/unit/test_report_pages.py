@@ -95,6 +95,7 @@ def test_page_loads_nothing(finished: Path) -> None:
     assert Page(text).tags.count("svg") == text.count('role="img"')
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_from_a_given_model_is_titled_so(tmp_path: Path) -> None:
     lines = make_lines({"ward": (50.0, 60.0)}, clients=1)
     write_run(tmp_path / "run", lines, summarise(lines, source=""))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedscal.cli.output import console, print_json, print_plain, table_of
-from fedscal.doctor import examine, examine_federation
+from fedscal.doctor import examine, examine_federation, examine_run
 from fedscal.drivers.flower.machines import Address
 from fedscal.methods import ADAPTATIONS, METHODS, hyperparameters
 from fedscal.objective.term import Term
@@ -84,11 +84,18 @@ def doctor(
     port: Annotated[
         list[int] | None, typer.Option("--port", help="A port of this machine that must be free.")
     ] = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", metavar="DIR", help="A run: name what differs where it was begun.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check this machine: packages, disk, one real training step; keys, server and ports of a federation."""
     address = Address.parse(server, keys / "ca.crt" if keys else None) if server else None
-    findings = [*examine(), *examine_federation(keys, address, port or [])]
+    findings = [
+        *examine(),
+        *(examine_run(run) if run else []),
+        *examine_federation(keys, address, port or []),
+    ]
     if as_json:
         print_json([vars(finding) for finding in findings])
     else:

@@ -148,4 +148,4 @@ def _channels(values: tuple[float, ...], images: Tensor) -> Tensor:
 
 
 def _unit(images: Tensor) -> Tensor:
-    return images.to(torch.float32, copy=True).div_(255)
+    return images.to(torch.get_default_dtype(), copy=True).div_(255)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import platform
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from fedscal.errors import OutOfSpace, UsageError
+from fedscal.files import sha256
 from fedscal.models.network import Network
 from fedscal.types import Prediction
+
+_CPUINFO = Path("/proc/cpuinfo")
+_KIND = re.compile(
+    r"vendor_id|cpu family|model|model name|cache size|CPU (implementer|architecture|variant|part)"
+)
+_ARITHMETIC = re.compile(r"s?sse|avx|fma|f16c|amx|xop|neon|asimd|sve|sme|bf16|i8mm|fphp")
+"""Features of a CPU by which libraries choose how to add and multiply; the others come and go with Linux."""
 
 
 def find_device(name: str) -> torch.device:
@@ -22,6 +33,23 @@ def find_device(name: str) -> torch.device:
     if not there[name]:
         raise UsageError(f"device={name}: torch sees no such device here; device=auto takes what there is.")
     return torch.device(name)
+
+
+def processor() -> str:
+    """Return the kind of this CPU: its name, torch's kernels for it, and a hash of what else decides bits."""
+    told = _told(_CPUINFO)
+    kind = {name: value for name, value in told.items() if _KIND.fullmatch(name)}
+    features = sorted(filter(_ARITHMETIC.match, (told.get("flags") or told.get("Features") or "").split()))
+    name = told.get("model name") or platform.processor() or platform.machine()
+    kernels = torch.backends.cpu.get_cpu_capability()
+    return f"{name}, {kernels}, {sha256(repr((sorted(kind.items()), features)).encode())[:8]}"
+
+
+def _told(path: Path) -> dict[str, str]:
+    """Return what Linux tells of the first CPU; nothing elsewhere."""
+    first = path.read_text(errors="replace").split("\n\n")[0] if path.exists() else ""
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def computes_in_bfloat16(precision: str, device: torch.device) -> bool:

@@ -20,7 +20,7 @@ def style(images: Images) -> dict[str, Tensor]:
         ``amplitude`` of shape (C, 3, 3). It shows the mean brightness and the coarsest patterns of the
         client's images, nothing finer and no single image.
     """
-    amplitudes = [_low_amplitudes(batch.float() / 255).sum(dim=0) for batch in images.split(256)]
+    amplitudes = [_low_amplitudes(batch / 255).sum(dim=0) for batch in images.split(256)]
     return {"amplitude": torch.stack(amplitudes).sum(dim=0) / len(images)}
 
 
