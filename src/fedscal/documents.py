@@ -5,6 +5,7 @@ Whatever is wrong with a document is a ValueError, and with its file an OSError,
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import tomllib
@@ -82,9 +83,10 @@ def unsealed(line: bytes) -> dict[str, Any]:
 def misfit(value: Any, shape: Any, name: str = "it") -> str:
     """Say where a value has not the given shape; empty if it has.
 
-    A shape is a type (a whole number counts as float), ``[shape]`` for a list, ``{str: shape}`` for a table
-    of likes, ``{"key": shape, "key?": shape}`` for one of known keys, some of which may lack, others being
-    free, and a tuple of shapes, any of which will do.
+    A shape is a type (a whole number counts as float), ``[shape]`` for a list of any length,
+    ``[shape, shape]`` for one of two, ``{str: shape}`` for a table of likes, ``{"key": shape, "key?": shape}``
+    for one of known keys, some of which may lack, others being free, and a tuple of shapes, any of which
+    will do.
 
     >>> misfit({"shape": [3, "x"]}, {"shape": [int], "side?": (int, None)})
     'shape[1] is no whole number'
@@ -97,7 +99,10 @@ def misfit(value: Any, shape: Any, name: str = "it") -> str:
         return f"{name} is no {_KINDS[kind]}"
     parts: Iterator[str] = iter(())
     if isinstance(shape, list):
-        parts = (misfit(one, shape[0], f"{name}[{at}]") for at, one in enumerate(value))
+        if len(shape) not in (1, len(value)):
+            return f"{name} is no list of {len(shape)}"
+        pairs = zip(value, itertools.cycle(shape), strict=False)
+        parts = (misfit(one, like, f"{name}[{at}]") for at, (one, like) in enumerate(pairs))
     elif isinstance(shape, dict):
         parts = _in_table(value, shape, name)
     return next(filter(None, parts), "")

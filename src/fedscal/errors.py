@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 
 _MOST_LISTED = 100
-_LONGEST_ECHO = 120
+_LONGEST_ECHO = 200
 """Characters of what a user gave that a message repeats: enough to know it again."""
 _LONGEST_REASON = 500
+_LONGEST_WORD = 1000
+_LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 _LONGEST_MESSAGE = 4000
 
 
@@ -26,6 +29,7 @@ def shown(given: object, most: int = _LONGEST_ECHO) -> str:
 
 def shortened(message: str) -> str:
     """Return a message that no input can make longer than a screen."""
+    message = _LONG_WORD.sub(lambda word: _ends(word[0], _LONGEST_WORD), message)
     return message if len(message) <= _LONGEST_MESSAGE else _ends(message, _LONGEST_MESSAGE)
 
 

@@ -117,7 +117,9 @@ def test_an_address_is_host_and_port(text):
         Address.parse(text, None)
 
 
-@pytest.mark.parametrize("host", ["", " ", "a b", "höst", "x" * 65, "x" * 20_000, "a\nb", "http://a", "-a", "*"])
+@pytest.mark.parametrize(
+    "host", ["", " ", "a b", "höst", "x" * 65, "x" * 20_000, "a\nb", "http://a", "-a", "*"]
+)
 def test_a_host_that_cannot_stand_in_a_certificate_is_refused_before_anything_is_made(tmp_path, host):
     with pytest.raises(UsageError, match="--host") as refused:
         make_keys(tmp_path / "keys", ["localhost", host], ["a"], 90)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedscal.data.lists import refuse_pickles
 from fedscal.data.tree import Tree
-from fedscal.errors import DataRefused, UsageError, nearest
+from fedscal.errors import DataRefused, UsageError, nearest, shown
 
 SUBSETS = {
     "domainnet-10": (
@@ -26,15 +26,15 @@ def chosen_classes(given: str) -> tuple[str, ...]:
     refuse_pickles(path)
     if not path.is_file():
         raise UsageError(
-            f"classes={given}: neither a file with a class a line nor a subset; known: {', '.join(SUBSETS)}"
+            f"classes={shown(given)}: neither a file with a class a line nor a subset; known: {', '.join(SUBSETS)}"
         )
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        raise UsageError(f"classes={given}: the file is not UTF-8 text.") from error
+        raise UsageError(f"classes={shown(given)}: the file is not UTF-8 text.") from error
     found = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
     if not found:
-        raise UsageError(f"classes={given}: the file names no class.")
+        raise UsageError(f"classes={shown(given)}: the file names no class.")
     return found
 
 
@@ -48,7 +48,9 @@ def with_classes(tree: Tree, given: str) -> Tree:
             raise DataRefused(f"{domain} of {tree.root} has no classes for classes={given} to choose from.")
     for name in chosen:
         if name not in known:
-            raise DataRefused(f"{tree.root} has no class '{name}' of classes={given}{nearest(name, known)}")
+            raise DataRefused(
+                f"{tree.root} has no class '{shown(name)}' of classes={shown(given)}{nearest(name, known)}"
+            )
     kept = {
         domain: tuple(file for file in files if file.label in chosen)
         for domain, files in tree.domains.items()

@@ -29,8 +29,8 @@ _Range = tuple[float, float]
 _DESCRIBED = {
     "mean?": ([float], None),
     "std?": ([float], None),
-    "crop_area?": [float],
-    "crop_aspect?": [float],
+    "crop_area?": [float, float],
+    "crop_aspect?": [float, float],
     "flip?": bool,
     "side?": (int, None),
     "beyond?": float,
@@ -117,7 +117,7 @@ def _usable(views: AugmentedViews, channels: int) -> bool:
     shifts = (0.0,) if views.mean is None else views.mean
     scales = (1.0,) if views.std is None else views.std
     return (
-        all(len(one) == 2 and 0 < one[0] <= one[1] < math.inf for one in crops)
+        all(0 < low <= high < math.inf for low, high in crops)
         and {len(shifts), len(scales)} <= {1, channels}
         and all(map(math.isfinite, (*shifts, *scales, views.beyond)))
         and min(scales) > 0

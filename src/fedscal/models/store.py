@@ -18,7 +18,7 @@ _PREFERRED = ("last", "model", "selected", "source")
 _CARD = {
     **dict.fromkeys(("model", "benchmark?", "source?", "method?", "file_sha256", "weights_sha256"), str),
     "classes": [str],
-    "shape": [int],
+    "shape": [int, int, int],
     "round?": int,
     "notes?": dict,
     "views?": dict,
@@ -69,7 +69,7 @@ def _card(path: Path) -> dict[str, Any]:
 
 
 def _out_of_range(shape: Sequence[int], classes: Sequence[str]) -> str:
-    if len(shape) != 3 or not all(0 < side <= _LARGEST_SIDE for side in shape):
+    if not all(0 < side <= _LARGEST_SIDE for side in shape):
         return f"shape is not channels, height and width from 1 to {_LARGEST_SIDE:,}"
     if not 0 < len(classes) <= _MOST_CLASSES or len(set(classes)) < len(classes):
         return f"classes are not 1 to {_MOST_CLASSES:,} different names"
