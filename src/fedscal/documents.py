@@ -24,6 +24,7 @@ _DEEPEST = 32
 _TOO_DEEP = f"it is nested more than {_DEEPEST} deep"
 _WIDEST = 63
 """Bits of a whole number: what other programs can hold, and a float can take without an error."""
+_TOO_WIDE = f"it has a whole number of more than {_WIDEST} bits"
 _WORD = r"""(?:(?<![\w-])[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _CHAIN = re.compile(rf"{_WORD}(?:[ \t]*+\.[ \t]*+{_WORD}){{{_DEEPEST}}}")
 """A dotted key of so many parts, on which tomllib spends the square of their number."""
@@ -84,16 +85,15 @@ def misfit(value: Any, shape: Any, name: str = "it") -> str:
     """Say where a value has not the given shape; empty if it has.
 
     A shape is a type (a whole number counts as float), ``[shape]`` for a list of any length,
-    ``[shape, shape]`` for one of two, ``{str: shape}`` for a table of likes, ``{"key": shape, "key?": shape}``
-    for one of known keys, some of which may lack, others being free, and a tuple of shapes, any of which
-    will do.
+    ``[shape, shape]`` for one of two, ``{str: shape}`` for a table of likes, ``{"key": shape}`` for one of
+    known keys, of which ``"key?"`` may lack and others are free, and a tuple of shapes, any of which will do.
 
     >>> misfit({"shape": [3, "x"]}, {"shape": [int], "side?": (int, None)})
     'shape[1] is no whole number'
     """
     if isinstance(shape, tuple):
         found = [misfit(value, one, name) for one in shape]
-        return "" if "" in found else found[0]
+        return "" if "" in found else next(iter(found), f"{name} is not expected")
     kind: Any = type(shape) if isinstance(shape, dict | list) else shape
     if not _is_of(value, kind):
         return f"{name} is no {_KINDS[kind]}"
@@ -144,8 +144,10 @@ def _parsed(parse: Callable[[str], T], text: str) -> T:
         value = parse(text)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    except ValueError as error:
-        raise ValueError(shown(str(error))) from None
+    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ValueError(shown(error)) from None
+    except ValueError:  # Python does not read numbers of thousands of digits
+        raise ValueError(_TOO_WIDE) from None
     level = [value]
     for _ in range(_DEEPEST):
         level = [part for one in level for part in _parts(one)]
@@ -161,4 +163,4 @@ def _parts(value: Any) -> Iterator[Any]:
     elif isinstance(value, list):
         yield from value
     elif isinstance(value, int) and value.bit_length() > _WIDEST:
-        raise ValueError(f"it has a whole number of more than {_WIDEST} bits")
+        raise ValueError(_TOO_WIDE)

@@ -94,7 +94,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     "; did you mean 'rounds'?"
     """
     known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word[:_LONGEST_ECHO], known, n=1, cutoff=0.6)
     if close:
         return f"; did you mean '{close[0]}'?"
     return f"; known: {some(known, _MOST_LISTED)}"

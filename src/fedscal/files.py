@@ -12,8 +12,9 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -99,7 +100,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def reading(path: Path, most: int) -> Iterator[BinaryIO]:
+def reading(path: Path, most: int) -> Iterator[BufferedReader]:
     """Open a regular file of at most so many bytes; a device, a pipe or a larger file is an OSError."""
     # A pipe that nobody writes to would hold up a plain open for ever.
     with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
@@ -115,6 +116,15 @@ def read_bytes(path: Path, most: int) -> bytes:
     """Return the content of a regular file of at most so many bytes."""
     with reading(path, most) as file:
         return file.read(os.fstat(file.fileno()).st_size)
+
+
+def read_verified(path: Path, sha256: str | None, most: int = 16_000_000_000) -> bytes | None:
+    """Return the content of a file of this sha256, None if it has another, which never fills the memory."""
+    with reading(path, most) as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+            return None
+        file.seek(0)
+        return file.read()
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -32,7 +32,7 @@ _AVERAGED = {"average": float, str: float}
 _SUMMARY = {
     **dict.fromkeys(("benchmark?", "source?", "method?", "adaptation?", "weights_sha256?"), str),
     **dict.fromkeys(("seed?", "rounds", "selected_round?", "best_round?"), int),
-    "accuracy": dict.fromkeys(("source_only?", "last?", "selected?", "best?"), _AVERAGED),
+    "accuracy": (dict.fromkeys(("last", "selected", "best", str), _AVERAGED), {str: ()}),
     "seconds": {"adapt": float},
 }
 _ENVIRONMENT = {"spec_sha256": str, "data_sha256": str, "images?": {str: str}}

@@ -27,7 +27,6 @@ from fedscal.types import Images
 Kind = Literal["images", "labels", "groups"]
 
 _MANIFEST = "manifest.json"
-_LARGEST = 2**40
 _BUILT = {"content": str, "sha256": {str: str}, "images": {str: int}}
 _NAMED = 5
 _log = logging.getLogger(__name__)
@@ -164,10 +163,9 @@ def _intact(path: Path) -> bytes | None:
     """Return the file's bytes if they are those that were built."""
     manifest = _manifest(path.parent)
     try:
-        data = files.read_bytes(path, _LARGEST)
+        return files.read_verified(path, manifest["sha256"].get(path.name)) if manifest else None
     except OSError:
         return None
-    return data if manifest and manifest["sha256"].get(path.name) == files.sha256(data) else None
 
 
 def _build_unless(ready: Callable[[], bool], benchmark: Benchmark) -> None:

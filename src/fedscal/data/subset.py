@@ -8,7 +8,9 @@ from pathlib import Path
 from fedscal.data.lists import refuse_pickles
 from fedscal.data.tree import Tree
 from fedscal.errors import DataRefused, UsageError, nearest, shown
+from fedscal.files import read_bytes
 
+_LARGEST = 10_000_000
 SUBSETS = {
     "domainnet-10": (
         *("bird", "feather", "headphones", "ice_cream", "teapot"),
@@ -26,10 +28,13 @@ def chosen_classes(given: str) -> tuple[str, ...]:
     refuse_pickles(path)
     if not path.is_file():
         raise UsageError(
-            f"classes={shown(given)}: neither a file with a class a line nor a subset; known: {', '.join(SUBSETS)}"
+            f"classes={shown(given)}: neither a file with a class a line nor a subset; known: "
+            f"{', '.join(SUBSETS)}"
         )
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = read_bytes(path, _LARGEST).decode("utf-8-sig").splitlines()
+    except OSError as error:
+        raise UsageError(f"classes={shown(given)} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"classes={shown(given)}: the file is not UTF-8 text.") from error
     found = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))

@@ -25,7 +25,6 @@ _CARD = {
     "seconds?": float,
     "source_accuracy?": (float, None),
 }
-_LARGEST_MODEL = 2**40
 _LARGEST_SIDE = 16_384
 _MOST_CLASSES = 100_000
 
@@ -87,10 +86,10 @@ def _not_text(card: Mapping[str, Any]) -> str:
 def read_tensors(path: Path, expected_sha256: str | None) -> dict[str, Tensor]:
     """Read safetensors whose sha256 must be the expected one."""
     try:
-        data = files.read_bytes(path, _LARGEST_MODEL)
+        data = files.read_verified(path, expected_sha256)
     except OSError as error:
         raise ModelRefused(f"{path} cannot be read ({error.strerror})") from error
-    if files.sha256(data) != expected_sha256:
+    if data is None:
         raise ModelRefused(f"{path} is damaged: its sha256 is not the one written beside it.")
     return weights.from_bytes(data, str(path))
 

@@ -137,6 +137,11 @@ def table(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def sequence(value: Any) -> Sequence[Any]:
+    """Return a list as it is and anything else as an empty one."""
+    return value if isinstance(value, list) else ()
+
+
 def dig(value: Any, *keys: str) -> Any:
     """Return the value under nested keys, or None where the way ends early."""
     for key in keys:
