@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,7 @@ def source_tables(cells: Sequence[Cell]) -> Iterator[Table]:
     groups = by_row(cells)
     for benchmark, source in dict.fromkeys((cell.spec.benchmark, cell.spec.source) for cell in cells):
         here = {
-            row.label: [_accuracy(cell) for cell in mine if _is_from(cell, benchmark, source)]
+            row.label: [a for cell in mine if _is_from(cell, benchmark, source) and (a := _accuracy(cell))]
             for row, mine in groups.items()
         }
         rows = [[label, *_scores(runs)] for label, runs in here.items() if runs]
@@ -67,7 +68,7 @@ def _is_from(cell: Cell, benchmark: str, source: str) -> bool:
 
 
 def _scores(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    per_domain = [spread([run["last"][domain] for run in runs]) for domain in _domains(runs[0])]
+    per_domain = [spread([run["last"].get(d, math.nan) for run in runs]) for d in _domains(runs[0])]
     return per_domain + [spread([run[moment]["average"] for run in runs]) for moment in _MOMENTS]
 
 
@@ -76,6 +77,7 @@ def _domains(accuracy: Mapping[str, Any]) -> list[str]:
 
 
 def _accuracy(cell: Cell) -> dict[str, Any]:
+    """Return a run's accuracies by moment and domain; nothing if its clients have no labels."""
     accuracy: dict[str, Any] = cell.directory.summary()["accuracy"]
     return accuracy
 
@@ -172,7 +174,7 @@ def _averages(cells: Sequence[Cell]) -> dict[tuple[str, str, int], float]:
     return {
         (cell.spec.benchmark, cell.spec.source, cell.spec.seed): _accuracy(cell)["last"]["average"]
         for cell in cells
-        if cell.directory.finished
+        if cell.directory.finished and _accuracy(cell)
     }
 
 

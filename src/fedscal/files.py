@@ -8,15 +8,17 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fedscal.errors import DirectoryBusy, OutOfSpace
+from fedscal.errors import DirectoryBusy, OutOfSpace, UsageError
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 _NO_ROOM |= {errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP}
@@ -24,13 +26,37 @@ _NO_ROOM |= {errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP}
 _UNFINISHED = ".fedscal-tmp"
 
 
-def cache_dir() -> Path:
-    """Return where data sets and source models are kept: ``$FEDSCAL_CACHE``, or the user's cache."""
-    given = os.environ.get("FEDSCAL_CACHE")
-    if given:
-        return Path(given)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path(os.path.expanduser("~/.cache"))) / "fedscal"
+def cache_dir(*parts: str) -> Path:
+    """Return where data sets and source models are kept: ``$FEDSCAL_CACHE``, or the user's cache.
+
+    The cache and the named folders in it may be links, to a larger disk say, but not to another user's place:
+    whoever can write there decides what images and models are.
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    place = Path(os.environ.get("FEDSCAL_CACHE") or Path(base) / "fedscal")
+    _refuse_strange_link(place)
+    for part in parts:
+        place /= part
+        _refuse_strange_link(place)
+    return place
+
+
+def _refuse_strange_link(place: Path) -> None:
+    """Refuse a link that another user made, or that leads to where another user may replace files."""
+    if not place.is_symlink() or not hasattr(os, "geteuid"):
+        return
+    found = [place.lstat(), *([place.stat()] if place.exists() else [])]
+    strange = any(entry.st_uid not in _trusted() for entry in found)
+    if strange or found[-1].st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
+        raise UsageError(
+            f"the cache {place} is a link to a place of other users, {os.path.realpath(place)}. "
+            "Remove the link, or set FEDSCAL_CACHE to a directory by its own name."
+        )
+
+
+def _trusted() -> set[int]:
+    """Return who may decide what the cache holds: this user, and root, who may do anything."""
+    return {os.geteuid(), 0}
 
 
 @contextmanager
@@ -71,6 +97,34 @@ def write_bytes(path: Path, data: bytes) -> None:
                 os.unlink(name)
             raise
         sync_dir(path.parent)
+
+
+@contextmanager
+def reading(path: Path, most: int) -> Iterator[BufferedReader]:
+    """Open a regular file of at most so many bytes; a device, a pipe or a larger file is an OSError."""
+    # A pipe that nobody writes to would hold up a plain open for ever.
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        entry = os.fstat(file.fileno())
+        if not stat.S_ISREG(entry.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        if entry.st_size > most:
+            raise OSError(errno.EINVAL, f"it is too large, more than {most:,} bytes", str(path))
+        yield file
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """Return the content of a regular file of at most so many bytes."""
+    with reading(path, most) as file:
+        return file.read(os.fstat(file.fileno()).st_size)
+
+
+def read_verified(path: Path, sha256: str | None, most: int = 16_000_000_000) -> bytes | None:
+    """Return the content of a file of this sha256, None if it has another, which never fills the memory."""
+    with reading(path, most) as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+            return None
+        file.seek(0)
+        return file.read()
 
 
 def write_json(path: Path, value: Any) -> None:

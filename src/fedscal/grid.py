@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from fedscal.data.registry import benchmark
-from fedscal.errors import UsageError
+from fedscal.errors import UsageError, shown
 from fedscal.options import as_typed
 from fedscal.spec import RunSpec
 
@@ -26,7 +26,9 @@ def refuse_several(given: Keys) -> None:
     for name, value in given.items():
         if len(_values(value)) > 1:
             text = ",".join(map(as_typed, _values(value)))
-            raise UsageError(f"{name}={text} spans several runs: give one value, or use fedscal compare.")
+            raise UsageError(
+                f"{name}={shown(text)} spans several runs: give one value, or use fedscal compare."
+            )
 
 
 def union(recipe: Keys, *later: Keys) -> list[RunSpec]:

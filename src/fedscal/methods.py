@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedscal.errors import UsageError, nearest
+from fedscal.errors import UsageError, nearest, shown
 from fedscal.objective.alignment import Alignment
 from fedscal.objective.blend import Blend
 from fedscal.objective.bmd import Bmd
@@ -134,7 +134,7 @@ def described(name: str) -> str:
 def method(name: str) -> Method:
     """Return the method of that name, or say which one is nearest."""
     if name not in METHODS:
-        raise UsageError(f"method={name}: no such method{nearest(name, METHODS)}")
+        raise UsageError(f"method={shown(name)}: no such method{nearest(name, METHODS)}")
     return METHODS[name]
 
 

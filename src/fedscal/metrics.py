@@ -12,6 +12,20 @@ from fedscal.types import ClientId, Metrics, Reply
 from fedscal.weights import byte_count, flatten
 
 Line = dict[str, Any]
+_AVERAGED = {"average": float, str: float}
+LINE = {
+    "round": int,
+    "participants": [str],
+    "accuracy?": {"server": _AVERAGED, str: _AVERAGED},
+    "pseudo_label_accuracy?": _AVERAGED,
+    "signals": {"entropy": float, "infomax": float, "snd": float},
+    "clients": {str: {"domain": str, "effective_classes": float, "images": float, "local_accuracy?": float}},
+    "warnings": [str],
+    "failures": {str: str},
+    "seconds": {"adapt": float, "evaluate": float},
+    "selected_round": int,
+}
+"""The shape of a line as far as a run that goes on relies on it, see ``documents.misfit``."""
 SIGNALS = {"entropy": -1.0, "infomax": 1.0, "snd": 1.0}
 """The label-free signals, with the sign that makes larger better."""
 _NAMED = 3

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
-from fedscal.errors import UsageError, nearest
+from fedscal.errors import UsageError, nearest, shown
 
 Value = bool | int | float | str
 T = TypeVar("T")
@@ -52,16 +52,17 @@ class Option:
     def parse(self, given: Any) -> Value:
         """Return ``given``, text or a typed value, as a checked value of this option's kind."""
         value = self._convert(given)
+        named = f"{self.name}={shown(value)}"
         if isinstance(value, float) and not math.isfinite(value):
-            raise UsageError(f"{self.name}={value}: needs a finite number")
+            raise UsageError(f"{named}: needs a finite number")
         if self.choices and value not in self.choices:
-            raise UsageError(f"{self.name}={value}: no such choice{nearest(str(value), self.choices)}")
+            raise UsageError(f"{named}: no such choice{nearest(str(value), self.choices)}")
         if self.above is not None and not value > self.above:  # type: ignore[operator]
-            raise UsageError(f"{self.name}={value} is too small: more than {self.above:g}")
+            raise UsageError(f"{named} is too small: more than {self.above:g}")
         if self.low is not None and not value >= self.low:  # type: ignore[operator]
-            raise UsageError(f"{self.name}={value} is too small: at least {self.low:g}")
+            raise UsageError(f"{named} is too small: at least {self.low:g}")
         if self.high is not None and not value <= self.high:  # type: ignore[operator]
-            raise UsageError(f"{self.name}={value} is too large: at most {self.high:g}")
+            raise UsageError(f"{named} is too large: at most {self.high:g}")
         return value
 
     def _convert(self, given: Any) -> Value:
@@ -73,9 +74,9 @@ class Option:
             if self.kind is int and isinstance(given, float) and not given.is_integer():
                 raise ValueError
             return typing.cast(Value, self.kind(given))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             wanted = {bool: "true or false", int: "a whole number", float: "a number"}.get(self.kind, "text")
-            raise UsageError(f"{self.name}={given}: needs {wanted}") from None
+            raise UsageError(f"{self.name}={shown(given)}: needs {wanted}") from None
 
 
 def options_of(cls: type) -> Mapping[str, Option]:

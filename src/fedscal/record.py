@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import platform
+import shlex
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +16,13 @@ import torch
 
 from fedscal import files
 from fedscal.build import data_for
-from fedscal.checkpoint import Checkpoints
+from fedscal.checkpoint import Checkpoint, Checkpoints
 from fedscal.data.cache import identity, refuse_others
+from fedscal.documents import misfit
 from fedscal.drivers.in_process import worker_count
 from fedscal.errors import ModelRefused, UsageError
-from fedscal.metrics import Line
+from fedscal.journal import Journal
+from fedscal.metrics import LINE, Line
 from fedscal.models.place import find_device, processor
 from fedscal.models.store import read_card, read_json
 from fedscal.spec import RunSpec, read_recipe
@@ -37,6 +40,14 @@ _DECIDING = {
     "threads": _WILL,
 }
 """What of an environment decides bits, and what a run must expect that goes on with another."""
+_AVERAGED = {"average": float, str: float}
+_SUMMARY = {
+    **dict.fromkeys(("benchmark?", "source?", "method?", "adaptation?", "weights_sha256?"), str),
+    **dict.fromkeys(("seed?", "rounds", "selected_round?", "best_round?"), int),
+    "accuracy": (dict.fromkeys(("last", "selected", "best", str), _AVERAGED), {str: ()}),
+    "seconds": {"adapt": float},
+}
+_ENVIRONMENT = {"spec_sha256": str, "data_sha256": str, "images?": {str: str}}
 
 
 class RunDirectory:
@@ -44,6 +55,7 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.journal = Journal(path / "metrics.jsonl", LINE)
         self.checkpoints = Checkpoints(path / "checkpoints")
 
     @property
@@ -89,7 +101,7 @@ class RunDirectory:
 
     def moved(self, spec: RunSpec, threads: int) -> list[str]:
         """Say what decides bits and is not as it was when the run was begun; refuse other data."""
-        before, now = read_json(self.path / "environment.json"), environment(spec)
+        before, now = self._begun_with(), environment(spec)
         if before.get("spec_sha256") != now["spec_sha256"]:
             raise UsageError(f"{self.path / 'spec.toml'} was changed after the run was begun; undo that.")
         refuse_others(data_for(spec), before, str(self.path))
@@ -99,44 +111,50 @@ class RunDirectory:
 
     def elsewhere(self) -> list[str]:
         """Say in what this machine differs from the one that the run was begun on."""
-        return differences(read_json(self.path / "environment.json"), machine(self.spec()))
+        return differences(self._begun_with(), machine(self.spec()))
+
+    def _begun_with(self) -> dict[str, Any]:
+        return _typed(self.path / "environment.json", _ENVIRONMENT, self.how_to_start_anew())
 
     def lines(self) -> list[Line]:
-        """Read the metrics; a last line that a kill cut off is not there."""
-        path = self.path / "metrics.jsonl"
-        found: list[Line] = []
-        for raw in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
-            if not raw.endswith(b"\n"):
-                break
-            try:
-                found.append(json.loads(raw))
-            except ValueError as error:
-                raise ModelRefused(f"{path}: line {len(found) + 1} is damaged.") from error
-        return found
+        """Read the metrics up to the first line that is not whole."""
+        return self.journal.read().lines
 
-    def append(self, line: Line) -> None:
-        """Add a line; it is on disk when this returns."""
-        data = (json.dumps(line, ensure_ascii=False) + "\n").encode()
-        path = self.path / "metrics.jsonl"
-        with files.writing(path, len(data)), path.open("ab") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+    def go_back(self) -> tuple[Checkpoint | None, list[Line]]:
+        """Return the last state that is whole and the lines up to it, and let go of what came after them.
 
-    def rewind(self, round_: int) -> list[Line]:
-        """Drop the lines after a round, whose work will be done again, and return the others."""
-        kept = [line for line in self.lines() if line["round"] <= round_]
-        data = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
-        files.write_bytes(self.path / "metrics.jsonl", data.encode())
-        return kept
+        There is no state before the first round is saved. Where one was saved and none is whole, nothing is
+        touched: a user may have a copy of the missing file, and doing everything again is for him to decide.
+        """
+        record = self.journal.read()
+        try:
+            found = self.checkpoints.latest(record.require)
+            if not found and len(record.lines) > 1:
+                raise ModelRefused(f"{self.checkpoints.folder} holds no checkpoint.")
+        except ModelRefused as error:
+            raise ModelRefused(f"{error} {self.how_to_start_anew()}") from error
+        last = found.round if found else -1
+        if record.trouble and len(record.lines) > last + 1:
+            warnings.warn(f"{record.path}: {record.trouble}.", stacklevel=2)
+        self.journal.restart(record.lines[: last + 1])
+        self.checkpoints.forget_after(last)
+        return found, record.lines[: last + 1]
+
+    def how_to_start_anew(self) -> str:
+        """Return what a user can do about a run that cannot go on."""
+        recipe = shlex.quote(str(self.path / "spec.toml"))
+        return (
+            "Put a whole copy of the file back; or start anew: fedscal run "
+            f"{recipe} --out OTHER, or remove {self.path} and repeat the command that began it."
+        )
 
     def summary(self) -> dict[str, Any]:
         """Read the summary of a finished run."""
-        try:
-            value: dict[str, Any] = json.loads((self.path / "summary.json").read_bytes())
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{self.path} holds no finished run ({error}).") from error
-        return value
+        if not self.finished:
+            raise UsageError(f"{self.path} holds no finished run.")
+        path = self.path / "summary.json"
+        mend = f"Remove it; fedscal run --resume {shlex.quote(str(self.path))} writes it again."
+        return _typed(path, _SUMMARY, mend)
 
     def save_model(self, contents: Mapping[str, bytes], instead_of: str = "") -> None:
         """Write files into ``model/``, each at once, and remove older ones whose names begin like them."""
@@ -146,6 +164,17 @@ class RunDirectory:
         for path in folder.glob(f"{instead_of}*") if instead_of else ():
             if path.name not in contents:
                 path.unlink()
+
+
+def _typed(path: Path, shape: Any, mend: str) -> dict[str, Any]:
+    """Read a file of a run; say how to mend one that is not what a run writes."""
+    try:
+        value = read_json(path)
+    except ModelRefused as error:
+        raise ModelRefused(f"{error}. {mend}") from error
+    if wrong := misfit(value, shape):
+        raise ModelRefused(f"{path} is not what a run writes: {wrong}. {mend}")
+    return value
 
 
 def environment(spec: RunSpec) -> dict[str, Any]:

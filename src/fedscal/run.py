@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -144,17 +144,17 @@ def _execute(
     moved: Sequence[str] = (),
 ) -> None:
     directory.tidy()
-    found = _latest(directory, listener)
+    found, lines = _go_back(directory, listener)
     with federation.driver(layout, directory, listener.answered) as driver:
         listener.stage(f"source model: {spec.source_model or spec.source}", spec.pretrain_epochs)
         source = source_model(spec, listener.advance)
-        _Run(spec, directory, layout, source, driver, listener, moved).go(found)
+        _Run(spec, directory, layout, source, driver, listener, lines, moved).go(found)
 
 
-def _latest(directory: RunDirectory, listener: Listener) -> Checkpoint | None:
+def _go_back(directory: RunDirectory, listener: Listener) -> tuple[Checkpoint | None, list[Line]]:
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UserWarning)
-        found = directory.checkpoints.latest()
+        found = directory.go_back()
     for warning in heard:
         listener.warn(str(warning.message))
     return found
@@ -170,8 +170,8 @@ class _Run:
     source: SourceModel
     driver: Driver
     listener: Listener
+    lines: list[Line]
     moved: Sequence[str] = ()
-    lines: list[Line] = field(default_factory=list)
 
     @property
     def domains(self) -> dict[ClientId, str]:
@@ -181,10 +181,6 @@ class _Run:
     def go(self, found: Checkpoint | None) -> None:
         """Run the rounds that are not done yet, then write the summary, the model and the report."""
         rule, schedule = build_rule(self.spec.method, self.spec.hyper), build_schedule(self.spec, self.layout)
-        self.lines = self.directory.rewind(found.round if found else -1)
-        if found and [line["round"] for line in self.lines] != list(range(found.round + 1)):
-            self._start_over()
-            found = None
         state = found.state if found else rule.init(self._briefing())
         self.listener.stage(self.spec.method, schedule.rounds if rule.trains else 1)
         if not found:
@@ -204,12 +200,6 @@ class _Run:
             gaussians=self.source.gaussians,
             profiles=self.driver.profile() if asked else {},
         )
-
-    def _start_over(self) -> None:
-        """Lines of the record are missing: only the whole run, done again, can give them back."""
-        self.listener.warn(f"{self.directory.path}/metrics.jsonl is not whole: the run starts again.")
-        self.directory.checkpoints.memories.index = {}
-        self.lines = self.directory.rewind(-1)
 
     def _record_source(self, rule: ServerRule, state: ServerState) -> None:
         started = time.perf_counter()
@@ -249,10 +239,10 @@ class _Run:
         """
         line, self.moved = {**line, "warnings": [*self.moved, *line["warnings"]]}, ()
         self.lines.append(line)
-        self.directory.append(line)
+        self.directory.journal.append(line)
         if line["selected_round"] == line["round"]:
             self._save_models("selected", state, line["round"])
-        self.directory.checkpoints.save(line["round"], state)
+        self.directory.checkpoints.save(line["round"], state, self.directory.journal.sha256)
 
     def _save_models(self, name: str, state: ServerState, round_: int) -> None:
         # Notes about a client are named kind/client: its cluster, the shares of its blend.

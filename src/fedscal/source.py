@@ -49,7 +49,7 @@ def source_model(spec: RunSpec, on_epoch: Callable[[], None] = lambda: None) -> 
     data = data_for(spec)
     recipe = SourceTraining(epochs=spec.pretrain_epochs, lr=spec.pretrain_lr)
     identity = _identity(spec, data, recipe)
-    folder = files.cache_dir() / "source" / files.sha256(json.dumps(identity, sort_keys=True).encode())[:20]
+    folder = files.cache_dir("source", files.sha256(json.dumps(identity, sort_keys=True).encode())[:20])
     with files.one_builder(folder.parent / f".{folder.name}"):
         try:
             weights, card = load_model(folder, "model")

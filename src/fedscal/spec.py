@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any, Literal
 
 from fedscal.data.elsewhere import PREFIX as SITES
 from fedscal.data.registry import benchmark
-from fedscal.errors import UsageError, nearest
+from fedscal.documents import read_toml
+from fedscal.errors import UsageError, nearest, shown
 from fedscal.files import sha256
 from fedscal.methods import ADAPTATIONS, hyperparameters, method, parts_of
 from fedscal.models.own import PERMISSION
@@ -25,7 +25,6 @@ from fedscal.options import Option, Value, option, options_of
 
 _ENV_PREFIX = "FEDSCAL_"
 _ENV_OTHER = {"FEDSCAL_CACHE", "FEDSCAL_NPM_REGISTRY", PERMISSION}
-_MAX_RECIPE_BYTES = 1_000_000
 EXECUTION_KEYS = frozenset({"workers"})
 """Keys that cannot move a bit of the result."""
 RESUMABLE_KEYS = EXECUTION_KEYS | {"threads"}
@@ -108,7 +107,7 @@ class RunSpec:
         known, own = all_options(), options_of(cls)
         for name in given:
             if name not in known:
-                raise UsageError(f"unknown key '{name}'{nearest(name, known)}")
+                raise UsageError(f"unknown key '{shown(name)}'{nearest(name, known)}")
         given = {**_sites(given), **given}
         chosen = benchmark(str(given.get("benchmark", cls.benchmark)))
         given = {**chosen.defaults, **_from_card(given), **given}
@@ -127,13 +126,15 @@ class RunSpec:
             raise UsageError(f"transport={self.transport}: on one machine nothing travels; leave it away.")
         if self.source not in domains and not (self.source_model and not self.source):
             raise UsageError(
-                f"source={self.source}: no such domain in {self.benchmark}{nearest(self.source, domains)}"
+                f"source={shown(self.source)}: no such domain in {shown(self.benchmark)}"
+                f"{nearest(self.source, domains)}"
             )
         method(self.method)
         check_model(self.model)
         if self.adaptation not in ADAPTATIONS:
             raise UsageError(
-                f"adaptation={self.adaptation}: no such adaptation{nearest(self.adaptation, ADAPTATIONS)}"
+                f"adaptation={shown(self.adaptation)}: no such adaptation"
+                f"{nearest(self.adaptation, ADAPTATIONS)}"
             )
 
     @property
@@ -182,8 +183,7 @@ def _from_card(given: Mapping[str, Any]) -> dict[str, Any]:
     if not given.get("source_model"):
         return {}
     card = read_card(str(given["source_model"]))
-    known = {"model": card.get("model"), "image_size": (card.get("shape") or [0, 0])[1]}
-    return {name: value for name, value in known.items() if value}
+    return {"model": card["model"], "image_size": card["shape"][1]}
 
 
 def all_options() -> dict[str, Option]:
@@ -200,14 +200,11 @@ def dump_toml(values: Mapping[str, Value]) -> str:
 def read_recipe(path: Path) -> dict[str, Any]:
     """Read a flat TOML file of keys."""
     try:
-        data = path.read_bytes()
-        if len(data) > _MAX_RECIPE_BYTES:
-            raise UsageError(f"{path} is too large for a recipe ({len(data):,} bytes)")
-        return tomllib.loads(data.decode())
+        return read_toml(path)
     except OSError as error:
-        raise UsageError(f"cannot read the recipe {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path} is not TOML: {error}") from error
+        raise UsageError(f"cannot read the recipe {shown(path)}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{shown(path)} is not TOML: {error}") from error
 
 
 def environment_keys(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -225,6 +222,6 @@ def parse_assignments(words: list[str]) -> dict[str, str]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise UsageError(f"'{word}' is not key=value")
+            raise UsageError(f"'{shown(word)}' is not key=value")
         pairs[name.strip().replace("-", "_")] = value.strip()
     return pairs

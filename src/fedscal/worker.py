@@ -80,7 +80,8 @@ def _answer_or_trouble(site: Site, request: Message) -> Message:
 
 def main() -> None:
     """Serve requests until stdin ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to all of a group; the parent's to handle
+        signal.signal(number, signal.SIG_IGN)
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a stray print must not land between two messages
     first = read_message(sys.stdin.buffer)

@@ -85,8 +85,13 @@ def test_the_manifest_says_what_and_from_where(toy: Benchmark) -> None:
 def test_images_are_read_without_the_labels(toy: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.prepare(toy)
     opened: list[str] = []
-    read_bytes = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: opened.append(path.name) or read_bytes(path))  # type: ignore[func-returns-value]
+    plain = os.open
+
+    def heard(path: Path, *how: int) -> int:
+        opened.append(Path(path).name)
+        return plain(path, *how)
+
+    monkeypatch.setattr(os, "open", heard)
     cache.images(toy, "sea")
     assert set(opened) == {"manifest.json", "sea.images.safetensors"}
 

@@ -131,3 +131,17 @@ def test_the_doctor_looks_at_server_and_ports(keys, port):
 def test_an_address_is_host_and_port(text):
     with pytest.raises(UsageError, match="host:port"):
         Address.parse(text, None)
+
+
+@pytest.mark.parametrize(
+    "host", ["", " ", "a b", "höst", "x" * 65, "x" * 20_000, "a\nb", "http://a", "-a", "*"]
+)
+def test_a_host_that_cannot_stand_in_a_certificate_is_refused_before_anything_is_made(tmp_path, host):
+    with pytest.raises(UsageError, match="--host") as refused:
+        make_keys(tmp_path / "keys", ["localhost", host], ["a"], 90)
+    assert len(str(refused.value)) < 400
+    assert not (tmp_path / "keys").exists()
+
+
+def test_names_wildcards_and_addresses_of_both_kinds_are_hosts(tmp_path):
+    assert make_keys(tmp_path, ["x" * 64, "*.lab.example", "10.0.0.1", "fe80::1"], ["a"], 90)

@@ -10,12 +10,13 @@ import traceback
 from types import FrameType
 from typing import NoReturn
 
+import click
 import typer
 import typer.core
 
 from fedscal.cli import data, flower, inspect, jobs, reproduce, use
 from fedscal.cli.output import print_error
-from fedscal.errors import FedscalError, OutOfSpace
+from fedscal.errors import FedscalError, OutOfSpace, shortened, shown
 
 # The typer that Flower pins would mask brackets in plain help as if rich were to print them.
 typer.core.HAS_RICH = False
@@ -49,18 +50,22 @@ _KNOCK_AGAIN = 2.0
 class Interrupted(BaseException):
     """Ctrl-C or SIGTERM; not KeyboardInterrupt, which typer would swallow without a word."""
 
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number  # what a shell says of a program that a signal ended
+
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
     # An exception that comes up inside a destructor or a library's import is lost: knock again until heard.
     if hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, lambda _, frame: _stop(number, frame))
         signal.setitimer(signal.ITIMER_REAL, _KNOCK_AGAIN)
-    raise Interrupted
+    raise Interrupted(number)
 
 
 def _listen() -> None:
-    for name in ("SIGINT", "SIGTERM", "SIGALRM"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), _stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
 
 
 def _heard() -> None:
@@ -75,26 +80,32 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without unicode still shows the result
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except FedscalError as error:
         print_error(f"error: {error}")
         sys.exit(error.exit_code)
-    except Interrupted:
+    except click.ClickException as error:  # a command line that click cannot read
+        said = io.StringIO()
+        error.show(said)
+        print_error(shortened(said.getvalue().rstrip()))
+        sys.exit(error.exit_code)
+    except Interrupted as signalled:
         _heard()
         print_error(
             "interrupted. A run goes on with fedscal run --resume DIR, other commands by repeating them."
         )
-        sys.exit(130)
+        sys.exit(signalled.exit_code)
     except MemoryError:
         print_error("error: out of memory. Use a smaller batch_size or fewer workers.")
         sys.exit(OutOfSpace.exit_code)
     except BrokenPipeError:
         sys.exit(0)
     except OSError as error:
-        print_error(f"error: {error.filename or 'a file'} cannot be used: {error.strerror or error}")
+        named = shown(error.filename or "a file", 500)
+        print_error(f"error: {named} cannot be used: {error.strerror or error}")
         sys.exit(OutOfSpace.exit_code)
     except Exception as error:
         with tempfile.NamedTemporaryFile("w", prefix="fedscal-", suffix=".log", delete=False) as log:
             traceback.print_exc(file=log)
-        print_error(f"a bug: {type(error).__name__}: {error}\nThe traceback is in {log.name}")
+        print_error(f"a bug: {type(error).__name__}: {shown(error, 500)}\nThe traceback is in {log.name}")
         sys.exit(1)

@@ -21,7 +21,7 @@ from fedscal.cli.output import print_plain
 from fedscal.compare import cells_of
 from fedscal.data.folders import scan
 from fedscal.embedded import prepare_data
-from fedscal.errors import UsageError, nearest
+from fedscal.errors import UsageError, nearest, shown
 from fedscal.models.own import check_permission
 from fedscal.record import RunDirectory
 from fedscal.report import write_comparison, write_report
@@ -58,7 +58,7 @@ def named_recipe(name: str) -> dict[str, Any]:
         with resources.as_file(shipped[name]) as path:
             return read_recipe(path)
     if not Path(name).exists() and not name.endswith(".toml"):
-        raise UsageError(f"'{name}' is neither key=value nor a recipe{nearest(name, shipped)}")
+        raise UsageError(f"'{shown(name)}' is neither key=value nor a recipe{nearest(name, shipped)}")
     return read_recipe(Path(name))
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fedscal import files, weights
 from fedscal.data.benchmark import Benchmark, Progress
+from fedscal.documents import misfit, read_json
 from fedscal.errors import DataRefused, UsageError, nearest, some
 from fedscal.extras import from_extra
 from fedscal.types import Images
@@ -27,6 +28,7 @@ from fedscal.types import Images
 Kind = Literal["images", "labels", "groups"]
 
 _MANIFEST = "manifest.json"
+_BUILT = {"content": str, "sha256": {str: str}, "images": {str: int}}
 _NAMED = 5
 _log = logging.getLogger(__name__)
 
@@ -128,7 +130,7 @@ def status(benchmark: Benchmark) -> Status:
 
 
 def _directory(benchmark: Benchmark) -> Path:
-    return files.cache_dir() / "data" / f"{benchmark.name}-v{benchmark.version}"
+    return files.cache_dir("data", f"{benchmark.name}-v{benchmark.version}")
 
 
 def _file_name(domain: str, kind: Kind) -> str:
@@ -147,10 +149,10 @@ def _file_names(benchmark: Benchmark) -> list[str]:
 def _manifest(directory: Path) -> dict[str, Any] | None:
     """Return the manifest if there is one and its hashes add up to its own digest."""
     try:
-        manifest = json.loads((directory / _MANIFEST).read_bytes())
-        sound = manifest["content"] == _digest(manifest["sha256"]) and isinstance(manifest["images"], dict)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        manifest: dict[str, Any] = read_json(directory / _MANIFEST)
+    except (OSError, ValueError):
         return None
+    sound = not misfit(manifest, _BUILT) and manifest["content"] == _digest(manifest["sha256"])
     return manifest if sound else None
 
 
@@ -162,10 +164,9 @@ def _intact(path: Path) -> bytes | None:
     """Return the file's bytes if they are those that were built."""
     manifest = _manifest(path.parent)
     try:
-        data = path.read_bytes()
+        return files.read_verified(path, manifest["sha256"].get(path.name)) if manifest else None
     except OSError:
         return None
-    return data if manifest and manifest["sha256"].get(path.name) == files.sha256(data) else None
 
 
 def _build_unless(ready: Callable[[], bool], benchmark: Benchmark) -> None:

@@ -25,6 +25,7 @@ from fedscal.data.benchmark import Progress
 from fedscal.data.decode import SIDE, Pixels, Unreadable, decode
 from fedscal.data.pixels import MappedImages
 from fedscal.data.tree import File
+from fedscal.documents import misfit, read_json
 from fedscal.errors import DataRefused, some
 
 _RULES = 2
@@ -33,6 +34,7 @@ _NAMED = 20
 _AHEAD = 64
 """Decoded images that wait in memory to be written."""
 _Row = dict[str, Any]
+_INDEX = [{"path": str, "sha256": (str, None), "even": bool, "bad": (str, None)}]
 
 
 @dataclass(frozen=True)
@@ -121,12 +123,19 @@ def changes(key: str, now: Decoded) -> Iterator[str]:
 
 
 def _place(key: str) -> Path:
-    return files.cache_dir() / "images" / key
+    return files.cache_dir("images", key)
 
 
 def _index(folder: Path) -> list[_Row]:
-    rows: list[_Row] = json.loads((folder / "index.json").read_bytes())
-    return rows
+    path = folder / "index.json"
+    try:
+        rows = read_json(path)
+        wrong = misfit(rows, _INDEX)
+    except ValueError as error:
+        wrong = str(error)
+    if wrong:
+        raise DataRefused(f"{path} is damaged: {wrong}. Remove {folder}.")
+    return list(rows)
 
 
 def _key(found: Sequence[File], side: int) -> str:

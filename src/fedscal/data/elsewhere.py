@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedscal.data.benchmark import Benchmark, Progress
 from fedscal.data.views import AugmentedViews
-from fedscal.errors import DataRefused, UsageError
+from fedscal.errors import DataRefused, UsageError, shown
 from fedscal.files import sha256
 from fedscal.types import Images
 
@@ -21,7 +21,8 @@ def site_name(name: str) -> str:
     """Return a site's name, if it can be one: it becomes a file name, and travels."""
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"'{name}' is no name for a site: 1 to 63 letters, digits, - and _, the first a letter or digit."
+            f"'{shown(name)}' is no name for a site: 1 to 63 letters, digits, - and _, the first a letter or "
+            "digit."
         )
     return name
 
@@ -31,7 +32,7 @@ def sites_benchmark(name: str) -> Benchmark:
     names = [site_name(part) for part in name.removeprefix(PREFIX).split("+")]
     twice = sorted({part for part in names if names.count(part) > 1})
     if twice:
-        raise UsageError(f"{name} names {twice[0]} twice.")
+        raise UsageError(f"{shown(name)} names {twice[0]} twice.")
     return Benchmark(
         name=name,
         title="sites",

@@ -9,11 +9,14 @@ from pathlib import Path
 
 from fedscal.data.tree import File, looks_like_an_image
 from fedscal.errors import DataRefused
+from fedscal.files import read_bytes
 
 _LINE = re.compile(r"(?P<path>\S.*?)\s+(?P<label>\d{1,9})\s*")
 _PART = re.compile(r"[_-](train|test|val|list)$")
 """How the name of a list ends that is one part of a domain; the parts are joined."""
 _LONGEST = 4096
+_LARGEST = 500_000_000
+"""Bytes of a list, ten times those of the largest data set that is read here."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,9 @@ def _is_list(path: Path) -> bool:
 def _lines(path: Path) -> list[tuple[int, str, int]]:
     """Return line number, path and label of every line that is not blank."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_bytes(path, _LARGEST).decode("utf-8-sig")
+    except OSError as error:
+        raise DataRefused(f"{path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise DataRefused(f"{path} is not UTF-8 text ({error.reason} at byte {error.start}).") from error
     return list(_parsed(path, text))

@@ -10,7 +10,7 @@ from fedscal.data.elsewhere import PREFIX, sites_benchmark
 from fedscal.data.folder_benchmark import folder_benchmark
 from fedscal.data.icons.rows import ICONS, ICONS_64
 from fedscal.data.lists import refuse_pickles
-from fedscal.errors import UsageError, nearest
+from fedscal.errors import UsageError, nearest, shown
 
 BENCHMARKS: dict[str, Benchmark] = {row.name: row for row in (DIGITS, ICONS, ICONS_64)}
 
@@ -34,7 +34,9 @@ def benchmark(
         return folder_benchmark(name, skip_bad, side, classes, source)
     if name not in BENCHMARKS:
         refuse_pickles(Path(name))
-        raise UsageError(f"unknown benchmark '{name}'{nearest(name, BENCHMARKS)}")
+        raise UsageError(f"unknown benchmark '{shown(name)}'{nearest(name, BENCHMARKS)}")
     if classes:
-        raise UsageError(f"classes={classes} chooses among a folder's classes, and {name} is no folder.")
+        raise UsageError(
+            f"classes={shown(classes)} chooses among a folder's classes, and {name} is no folder."
+        )
     return BENCHMARKS[name]

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from fedscal.data.lists import refuse_pickles
 from fedscal.data.tree import Tree
-from fedscal.errors import DataRefused, UsageError, nearest
+from fedscal.errors import DataRefused, UsageError, nearest, shown
+from fedscal.files import read_bytes
 
+_LARGEST = 10_000_000
 SUBSETS = {
     "domainnet-10": (
         *("bird", "feather", "headphones", "ice_cream", "teapot"),
@@ -26,15 +28,18 @@ def chosen_classes(given: str) -> tuple[str, ...]:
     refuse_pickles(path)
     if not path.is_file():
         raise UsageError(
-            f"classes={given}: neither a file with a class a line nor a subset; known: {', '.join(SUBSETS)}"
+            f"classes={shown(given)}: neither a file with a class a line nor a subset; known: "
+            f"{', '.join(SUBSETS)}"
         )
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = read_bytes(path, _LARGEST).decode("utf-8-sig").splitlines()
+    except OSError as error:
+        raise UsageError(f"classes={shown(given)} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"classes={given}: the file is not UTF-8 text.") from error
+        raise UsageError(f"classes={shown(given)}: the file is not UTF-8 text.") from error
     found = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
     if not found:
-        raise UsageError(f"classes={given}: the file names no class.")
+        raise UsageError(f"classes={shown(given)}: the file names no class.")
     return found
 
 
@@ -48,7 +53,9 @@ def with_classes(tree: Tree, given: str) -> Tree:
             raise DataRefused(f"{domain} of {tree.root} has no classes for classes={given} to choose from.")
     for name in chosen:
         if name not in known:
-            raise DataRefused(f"{tree.root} has no class '{name}' of classes={given}{nearest(name, known)}")
+            raise DataRefused(
+                f"{tree.root} has no class '{shown(name)}' of classes={shown(given)}{nearest(name, known)}"
+            )
     kept = {
         domain: tuple(file for file in files if file.label in chosen)
         for domain, files in tree.domains.items()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -18,12 +18,24 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedscal.data.operations import POOL, displacement, recolour
+from fedscal.documents import misfit
+from fedscal.errors import ModelRefused, shown
 
 _CROP_DRAWS = 5
 _STRONG_OPERATIONS = 2
 _LEAST_DEVIATION = 1e-3
 """Added to an image's own deviation, so that an even image becomes zeros rather than noise."""
 _Range = tuple[float, float]
+_DESCRIBED = {
+    "mean?": ([float], None),
+    "std?": ([float], None),
+    "crop_area?": [float, float],
+    "crop_aspect?": [float, float],
+    "flip?": bool,
+    "side?": (int, None),
+    "beyond?": float,
+}
+"""What the views of a card are like, see ``documents.misfit``."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +101,28 @@ class AugmentedViews:
 
 def views_of(card: Mapping[str, Any]) -> AugmentedViews | None:
     """Return the views that a model's card describes; None if it leaves them to its benchmark."""
-    return AugmentedViews(**card["views"]) if "views" in card else None
+    if "views" not in card:
+        return None
+    given = card["views"]
+    strange = sorted(set(given) - {field.name for field in fields(AugmentedViews)})
+    wrong = f"{shown(strange[0])} is unknown" if strange else misfit(given, _DESCRIBED, "views")
+    if wrong or not _usable(AugmentedViews(**given), card["shape"][0]):
+        raise ModelRefused(f"the model's card describes no usable views: {wrong or 'numbers out of range'}.")
+    return AugmentedViews(**given)
+
+
+def _usable(views: AugmentedViews, channels: int) -> bool:
+    """Whether numbers from a card are in the ranges that the views can work with."""
+    crops = (views.crop_area, views.crop_aspect)
+    shifts = (0.0,) if views.mean is None else views.mean
+    scales = (1.0,) if views.std is None else views.std
+    return (
+        all(0 < low <= high < math.inf for low, high in crops)
+        and {len(shifts), len(scales)} <= {1, channels}
+        and all(map(math.isfinite, (*shifts, *scales, views.beyond)))
+        and min(scales) > 0
+        and (views.side is None or views.side > 0)
+    )
 
 
 def crop_matrices(draws: Tensor, area: _Range, aspect: _Range, flip: bool) -> Tensor:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from fedscal.data.views import AugmentedViews
 from fedscal.deploy.audit import share_text
 from fedscal.deploy.classifier import Classifier
+from fedscal.documents import misfit
+from fedscal.errors import ModelRefused
 from fedscal.methods import METHODS
 from fedscal.models.store import read_card, read_json
 from fedscal.report.load import Run, dig, load_run, number, whole
 from fedscal.report.model import client_rows, domain_rows, outcome, warnings
-from fedscal.report.table import Table
+from fedscal.report.table import Table, as_markdown
 from fedscal.report.text import decimals, percent, signed
 
 AUDIT = "audit.json"
 """Where ``fedscal audit`` leaves its numbers in a run directory, and the card finds them."""
+_SHARE = {"accuracy": float, "interval_95": [float, float]}
+_AUDITED = {"sites": [{"site": str, "images": int, "adapted": _SHARE, "source?": _SHARE}]}
 _LIMITS = (
     "It was adapted without labels. Accuracy is known only where a table above gives it; low entropy and "
     "other label-free signals do not prove that answers are right.",
@@ -62,7 +66,7 @@ def _identity(classifier: Classifier, run: Run | None) -> Iterator[str]:
     card = classifier.card
     known = METHODS.get(str(card.get("method")))
     method = known.title if known else str(card.get("method", "source model"))
-    yield f"# Model card: {method} from {card.get('source') or 'an unnamed source'}"
+    yield "# Model card: " + as_markdown(f"{method} from {card.get('source') or 'an unnamed source'}")
     facts = {
         "Network": card["model"],
         "Adapted by": f"{method}, {run.fact('adaptation')}, {card.get('round')} rounds" if run else "",
@@ -71,7 +75,7 @@ def _identity(classifier: Classifier, run: Run | None) -> Iterator[str]:
         "Accuracy on held-out source images": _source_accuracy(run),
         "Written by": f"fedscal {run.fact('version')}" if run else "",
     }
-    yield _list(f"{name}: {value}" for name, value in facts.items() if value)
+    yield _list(as_markdown(f"{name}: {value}") for name, value in facts.items() if value)
 
 
 def _source_hash(classifier: Classifier) -> str:
@@ -87,7 +91,7 @@ def _source_accuracy(run: Run | None) -> str:
 def _input(classifier: Classifier) -> Iterator[str]:
     channels, height, width = classifier.shape
     yield "## Classes, in the order of the outputs"
-    yield ", ".join(classifier.classes)
+    yield ", ".join(map(as_markdown, classifier.classes))
     yield "## Input and output"
     yield (
         f"Batches of {channels} x {height} x {width} pixels with values from 0 to 255, upright by the "
@@ -124,13 +128,17 @@ def _audit(classifier: Classifier, run: Run) -> Iterator[str]:
     """Show the last audit, if it was one of this model."""
     path = run.path / AUDIT
     found = read_json(path) if path.exists() else {}
-    if found.get("model_sha256") == classifier.card["weights_sha256"]:
+    if found.get("model_sha256") != classifier.card["weights_sha256"]:
+        return
+    if wrong := misfit(found, _AUDITED):
+        raise ModelRefused(f"{path} is not what fedscal audit writes: {wrong}. Remove it, or audit again.")
+    if found["sites"]:
         yield _table("Audit on labelled images that training never saw", _audit_rows(found["sites"]))
 
 
 def _doubts(classifier: Classifier, run: Run) -> Iterator[str]:
     if found := doubts(classifier, run):
-        yield "Beware:\n\n" + _list(found)
+        yield "Beware:\n\n" + _list(map(as_markdown, found))
 
 
 def _accuracy_rows(run: Run) -> Sequence[Mapping[str, str]]:
@@ -192,5 +200,5 @@ def _table(title: str, rows: Sequence[Mapping[str, str]]) -> str:
     return Table(title, header, [[row[name] for name in header] for row in rows]).markdown().rstrip()
 
 
-def _list(items: Iterator[str] | Sequence[str] | Mapping[str, Any]) -> str:
+def _list(items: Iterable[str]) -> str:
     return "\n".join(f"- {item}" for item in items)

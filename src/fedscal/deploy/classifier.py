@@ -63,16 +63,17 @@ class Classifier:
         """
         path = find_model(place)
         weights, card = load_model(path.parent, path.stem)
+        channels, height, width = card["shape"]
+        shape, classes, name = (channels, height, width), tuple(card["classes"]), model or card["model"]
         try:
-            shape, classes, name = tuple(card["shape"]), tuple(card["classes"]), model or card["model"]
             check_model(name)
-        except (KeyError, TypeError, UsageError) as error:
+        except UsageError as error:
             raise _unfit(path, error) from error
         network = build_network(name, shape, len(classes))  # a package or a permission that lacks is named
         try:
             network.load_state_dict(weights)
             views = views_of(card) or benchmark(card["benchmark"]).views
-        except (KeyError, TypeError, RuntimeError, UsageError) as error:
+        except (KeyError, RuntimeError, UsageError) as error:
             raise _unfit(path, error) from error
         module = PixelsToLogits(put(network, device, "fp32"), views)
         return cls(module.eval().requires_grad_(False), classes, shape, card, path)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from fedscal.documents import misfit, read_json
 from fedscal.errors import ModelRefused, first_line
 from fedscal.extras import from_extra
 from fedscal.models.strict import refuse_differences
 
 PREFIX = "hf:"
 _PREPROCESSING = "preprocessor_config.json"
+_NORMALISATION = {"image_mean": [float], "image_std": [float]}
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _NOT_OURS = ("classifier.", "cls_classifier.", "distillation_classifier.", "pooler.")
 """Weights on top of the features: another task's classifier, and the pooling layer that it used."""
@@ -44,10 +45,12 @@ def normalisation(place: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and deviation that a model was trained with; ImageNet's if it does not say."""
     path = Path(place) / _PREPROCESSING if Path(place).is_dir() else _fetched(place)
     try:
-        said = json.loads(path.read_bytes())
-        return tuple(said["image_mean"]), tuple(said["image_std"])
-    except (OSError, ValueError, KeyError, TypeError):
+        said = read_json(path)
+    except (OSError, ValueError):
         return _IMAGENET
+    if misfit(said, _NORMALISATION):
+        return _IMAGENET
+    return tuple(said["image_mean"]), tuple(said["image_std"])
 
 
 @cache

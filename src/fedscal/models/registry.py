@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedscal import files
-from fedscal.errors import ModelRefused, UsageError, first_line, nearest
+from fedscal.errors import ModelRefused, UsageError, first_line, nearest, shown
 from fedscal.models import huggingface, own, timm_models
 from fedscal.models.convnet import ConvNet
 from fedscal.models.efficientnet import EfficientNetLite0
@@ -84,7 +84,7 @@ def check_model(name: str) -> None:
     """Say which model was probably meant by a name that is none; nothing is loaded or imported."""
     elsewhere = name.startswith((huggingface.PREFIX, timm_models.PREFIX)) or own.is_factory(name)
     if name not in MODELS and not elsewhere:
-        raise UsageError(f"model={name}: no such model{nearest(name, MODELS)}; {_ELSEWHERE}")
+        raise UsageError(f"model={shown(name)}: no such model{nearest(name, MODELS)}; {_ELSEWHERE}")
 
 
 def fingerprint(name: str) -> str:

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from fedscal import files, weights
+from fedscal import documents, files, weights
+from fedscal.documents import misfit
 from fedscal.errors import ModelRefused
 from fedscal.types import Weights
 
 _PREFERRED = ("last", "model", "selected", "source")
+_CARD = {
+    **dict.fromkeys(("model", "benchmark?", "source?", "method?", "file_sha256", "weights_sha256"), str),
+    "classes": [str],
+    "shape": [int, int, int],
+    "round?": int,
+    "notes?": dict,
+    "views?": dict,
+    "seconds?": float,
+    "source_accuracy?": (float, None),
+}
+_LARGEST_SIDE = 16_384
+_MOST_CLASSES = 100_000
 
 
 def model_files(name: str, model: Weights, card: Mapping[str, Any]) -> dict[str, bytes]:
@@ -28,28 +41,55 @@ def model_files(name: str, model: Weights, card: Mapping[str, Any]) -> dict[str,
 
 def load_model(folder: Path, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Load a model and its card; a file that is not exactly what was written is refused."""
-    card = read_json(folder / f"{name}.json")
+    card = _card(folder / f"{name}.json")
     return read_tensors(folder / f"{name}.safetensors", card.get("file_sha256")), card
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object that belongs to a model or checkpoint."""
     try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+        value = documents.read_json(path)
+    except OSError as error:
+        raise ModelRefused(f"{path} cannot be read ({error.strerror})") from error
+    except ValueError as error:
         raise ModelRefused(f"{path} cannot be read ({error})") from error
     if not isinstance(value, dict):
         raise ModelRefused(f"{path} is not a JSON object")
     return value
 
 
+def _card(path: Path) -> dict[str, Any]:
+    """Read a card; what it says may be little, but must be of the right kind."""
+    card = read_json(path)
+    wrong = misfit(card, _CARD) or _not_text(card)
+    if wrong := wrong or _out_of_range(card["shape"], card["classes"]):
+        raise ModelRefused(f"{path} is not a model's card: {wrong}.")
+    return card
+
+
+def _out_of_range(shape: Sequence[int], classes: Sequence[str]) -> str:
+    if not all(0 < side <= _LARGEST_SIDE for side in shape):
+        return f"shape is not channels, height and width from 1 to {_LARGEST_SIDE:,}"
+    if not 0 < len(classes) <= _MOST_CLASSES or len(set(classes)) < len(classes):
+        return f"classes are not 1 to {_MOST_CLASSES:,} different names"
+    return ""
+
+
+def _not_text(card: Mapping[str, Any]) -> str:
+    try:
+        json.dumps(card, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "it holds characters that are no text"
+    return ""
+
+
 def read_tensors(path: Path, expected_sha256: str | None) -> dict[str, Tensor]:
     """Read safetensors whose sha256 must be the expected one."""
     try:
-        data = path.read_bytes()
+        data = files.read_verified(path, expected_sha256)
     except OSError as error:
         raise ModelRefused(f"{path} cannot be read ({error.strerror})") from error
-    if files.sha256(data) != expected_sha256:
+    if data is None:
         raise ModelRefused(f"{path} is damaged: its sha256 is not the one written beside it.")
     return weights.from_bytes(data, str(path))
 
@@ -70,4 +110,4 @@ def find_model(place: Path) -> Path:
 
 def read_card(place: str) -> dict[str, Any]:
     """Return what is written beside a model."""
-    return read_json(find_model(Path(place)).with_suffix(".json"))
+    return _card(find_model(Path(place)).with_suffix(".json"))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedscal.documents import read_json, read_toml, unsealed
 from fedscal.errors import UsageError
+from fedscal.journal import raw_lines
 
+_MOST_BROKEN = 20
+"""Lines that are no records, after which a file is taken for something else and read no further."""
+_LAST_ROUND = 100_000
 FILES = ("spec.toml", "metrics.jsonl", "summary.json", "environment.json")
 
 
@@ -92,9 +95,8 @@ def _document(path: Path, notes: list[str]) -> Mapping[str, Any]:
             notes.append(f"{path.name} is missing.")
         return {}
     try:
-        text = path.read_text(encoding="utf-8")
-        value = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except ValueError:
+        value = read_toml(path) if path.suffix == ".toml" else read_json(path)
+    except (OSError, ValueError):
         value = None
     if not isinstance(value, Mapping):
         notes.append(f"{path.name} cannot be read and was left out.")
@@ -107,28 +109,37 @@ def _lines(path: Path, notes: list[str]) -> Sequence[Mapping[str, Any]]:
         notes.append(f"{path.name} is missing.")
         return ()
     rounds: dict[int, Mapping[str, Any]] = {}
-    for place, text in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n"), start=1):
-        if not text.strip():
-            continue
-        line = _line(text)
-        index = whole(line.get("round"))
-        if index is None:
-            notes.append(f"{path.name}, line {place}: not a whole record, left out.")
-        else:
-            rounds[index] = line
+    broken: list[int] = []
+    try:
+        for place, raw in enumerate(raw_lines(path), start=1):
+            if line := _line(raw):
+                rounds[line["round"]] = line
+            elif raw.strip():
+                broken.append(place)
+            if len(broken) == _MOST_BROKEN:
+                break
+    except OSError as error:
+        notes.append(f"{path.name} was left out: {error.strerror}.")
+    notes.extend(f"{path.name}, line {place}: not a whole record, left out." for place in broken)
     return [rounds[index] for index in sorted(rounds)]
 
 
-def _line(text: str) -> Mapping[str, Any]:
+def _line(raw: bytes) -> Mapping[str, Any]:
     try:
-        return table(json.loads(text))
+        line = unsealed(raw)
     except ValueError:
         return {}
+    return line if 0 <= line["round"] <= _LAST_ROUND else {}
 
 
 def table(value: Any) -> Mapping[str, Any]:
     """Return a mapping as it is and anything else as an empty one."""
     return value if isinstance(value, Mapping) else {}
+
+
+def sequence(value: Any) -> Sequence[Any]:
+    """Return a list as it is and anything else as an empty one."""
+    return value if isinstance(value, list) else ()
 
 
 def dig(value: Any, *keys: str) -> Any:
@@ -152,4 +163,10 @@ def whole(value: Any) -> int | None:
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """Return a sorting key that puts ``a-2`` before ``a-10``."""
     parts = re.findall(r"[0-9]+|[^0-9]+", name)
-    return tuple((0, int(part), "") if part[0] in "0123456789" else (1, 0, part) for part in parts)
+    return tuple(_by_value(part) if part[0] in "0123456789" else (1, 0, part) for part in parts)
+
+
+def _by_value(digits: str) -> tuple[int, int, str]:
+    """Sort numbers without reading them, for a name may have any length: more digits are more."""
+    digits = digits.lstrip("0")
+    return 0, len(digits), digits

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedscal.report.load import Run, dig, natural, number, table, whole
+from fedscal.report.load import Run, dig, natural, number, sequence, table, whole
 
 AVERAGE = "average"  # the schema's name for the mean over the domains
 SIGNALS = ("entropy", "infomax", "snd")
@@ -177,7 +177,7 @@ def client_rows(run: Run) -> Sequence[ClientRow]:
             own=_latest(run, client, "local_accuracy"),
             classes_before=number(dig(source, client, "effective_classes")),
             classes_after=number(dig(last, client, "effective_classes")),
-            rounds=sum(client in (line.get("participants") or ()) for line in run.rounds),
+            rounds=sum(client in sequence(line.get("participants")) for line in run.rounds),
             failures=sum(client in table(line.get("failures")) for line in run.rounds),
         )
         for client, domain in run.clients.items()
@@ -212,7 +212,7 @@ def epoch_grid(run: Run, key: str) -> Grid:
     columns: list[int] = []
     moments: list[list[float]] = []
     for line in run.rounds:
-        epochs = [list(dig(line, "clients", client, "epochs") or ()) for client in rows]
+        epochs = [sequence(dig(line, "clients", client, "epochs")) for client in rows]
         for place in range(max(map(len, epochs), default=0)):
             columns.append(int(line["round"]))
             moments.append(
@@ -235,11 +235,11 @@ def grouped(pairs: Iterable[tuple[str, int]]) -> Mapping[str, Sequence[int]]:
 
 def warnings(run: Run) -> Mapping[str, Sequence[int]]:
     """Return each warning with its rounds; one of the summary alone has none."""
-    said = [(str(text), int(line["round"])) for line in run.rounds for text in line.get("warnings") or ()]
+    said = [(str(text), int(line["round"])) for line in run.rounds for text in sequence(line.get("warnings"))]
     known = {text for text, _ in said}
     # Without its round in front the same warning is one entry, however often it was given.
     found = grouped((text.removeprefix(f"round {index}: "), index) for text, index in said)
-    only_summary = (str(text) for text in run.summary.get("warnings") or ())
+    only_summary = (str(text) for text in sequence(run.summary.get("warnings")))
     return {**found, **{text: () for text in only_summary if text not in known}}
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedscal.build import data_for
+from fedscal.documents import read_json
 from fedscal.models.huggingface import PREFIX
 from fedscal.options import as_typed
 from fedscal.reproduce.datasets import Copy
@@ -66,7 +66,7 @@ def is_vit_small(model: str, usual: str) -> bool:
     if model == usual or model.startswith("timm:vit_small_patch16_224"):
         return True
     try:
-        said = json.loads((Path(model.removeprefix(PREFIX)) / "config.json").read_bytes())
+        said = read_json(Path(model.removeprefix(PREFIX)) / "config.json")
         return model.startswith(PREFIX) and {key: said.get(key) for key in _VIT_SMALL} == _VIT_SMALL
     except (OSError, ValueError, AttributeError):
         return False

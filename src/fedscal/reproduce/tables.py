@@ -11,7 +11,7 @@ from typing import Any
 
 from fedscal import grid
 from fedscal.compare import Cell, cells_of
-from fedscal.errors import UsageError, nearest
+from fedscal.errors import UsageError, nearest, shown
 from fedscal.methods import METHODS
 from fedscal.reproduce.datasets import DATASETS, Copy, DataSet
 from fedscal.reproduce.printed import AVERAGE, accuracies
@@ -125,7 +125,7 @@ TABLES: Mapping[str, tuple[Block, ...]] = {
 def table(name: str) -> tuple[Block, ...]:
     """Return the blocks of a table, or say which table was probably meant."""
     if name not in TABLES:
-        raise UsageError(f"'{name}' is no table of the paper{nearest(name, TABLES)}")
+        raise UsageError(f"'{shown(name)}' is no table of the paper{nearest(name, TABLES)}")
     return TABLES[name]
 
 
@@ -204,11 +204,11 @@ def _check(blocks: Sequence[Block], keys: Keys, methods: Sequence[str], sources:
     known = {str(variant.keys["method"]) for block in blocks for variant in block.variants}
     for name in methods:
         if name not in known:
-            raise UsageError(f"methods={name}: no row of the table{nearest(name, known)}")
+            raise UsageError(f"methods={shown(name)}: no row of the table{nearest(name, known)}")
     domains = [domain for block in blocks for domain in block.sources]
     for name in sources:
         if not any(one.domain(name) in domains for one in datasets_of(blocks)):
-            raise UsageError(f"sources={name}: no source of the table{nearest(name, set(domains))}")
+            raise UsageError(f"sources={shown(name)}: no source of the table{nearest(name, set(domains))}")
 
 
 def distinct_cells(entries: Sequence[Entry]) -> list[Cell]:

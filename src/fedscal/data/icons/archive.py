@@ -22,6 +22,7 @@ from fedscal.data.icons.lock import Package
 from fedscal.data.icons.notice import notice
 from fedscal.data.icons.rules import Rules
 from fedscal.data.icons.tarball import members
+from fedscal.documents import parse_json, read_json
 from fedscal.errors import DataRefused
 
 VERSION = 1
@@ -46,7 +47,7 @@ class Picture:
 
 def folder() -> Path:
     """Return where the archive and the tarballs are kept."""
-    return files.cache_dir() / "icons"
+    return files.cache_dir("icons")
 
 
 def directory() -> Path:
@@ -60,7 +61,7 @@ def pictures(package: Package, tarball: bytes, rules: Rules) -> Iterator[Picture
 
 
 def _icons(package: Package, tarball: bytes, rules: Rules) -> Iterator[Picture]:
-    icons = json.loads(members(tarball, (_ICONS,), package.name)[_ICONS])
+    icons = parse_json(members(tarball, (_ICONS,), package.name)[_ICONS])
     for name, drawing in sorted(icons["icons"].items()):
         found = None if drawing.get("hidden") else rules.match(package.prefix, name, package.styles)
         pixels = draw.icon(drawing, icons) if found else None
@@ -157,7 +158,7 @@ def tensors(domain: str) -> dict[str, Tensor]:
 
 def index(domain: str) -> list[dict[str, str]]:
     """Return ``class``, ``set``, ``icon`` and ``licence`` of every image of a domain, in the same order."""
-    entries: dict[str, list[dict[str, str]]] = json.loads(_read(_INDEX))
+    entries: dict[str, list[dict[str, str]]] = parse_json(_read(_INDEX))
     return entries[domain]
 
 
@@ -171,7 +172,7 @@ def _read(name: str) -> bytes:
 
 def _intact(name: str) -> bytes | None:
     try:
-        manifest: Any = json.loads((directory() / _MANIFEST).read_bytes())
+        manifest: Any = read_json(directory() / _MANIFEST)
         data = (directory() / name).read_bytes()
         return data if manifest["sha256"][name] == files.sha256(data) else None
     except (OSError, ValueError, KeyError, TypeError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.client
-import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -21,6 +20,7 @@ from urllib.request import Request, urlopen
 
 from fedscal import files
 from fedscal.data.icons.lock import Package
+from fedscal.documents import parse_json
 from fedscal.errors import DataRefused
 
 _TIMEOUT = 60.0
@@ -61,7 +61,7 @@ class Registry:
         what = f"{name} {version}"
         answer = self._get(f"{self.address}/{quote(name, safe='@/')}/{version}", what)
         try:
-            described = json.loads(answer)
+            described = parse_json(answer)
         except ValueError:
             described = None
         if not isinstance(described, dict):

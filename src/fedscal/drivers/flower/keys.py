@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -14,9 +15,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedscal import files
-from fedscal.errors import UsageError
+from fedscal.errors import UsageError, shown
 
 _CLOCKS_DIFFER = timedelta(minutes=10)
+_NAME = re.compile(r"(\*\.)?[A-Za-z0-9][A-Za-z0-9._-]*")
+_LONGEST_NAME = 64
+"""What a certificate allows for its first name."""
 
 
 def make_keys(folder: Path, hosts: Sequence[str], sites: Sequence[str], days: int) -> list[Path]:
@@ -25,6 +29,8 @@ def make_keys(folder: Path, hosts: Sequence[str], sites: Sequence[str], days: in
     ``folder`` gets ``ca.crt``, ``ca.key``, ``server.crt``, ``server.key``, and for every site a folder
     with ``key``, ``key.pub`` and a copy of ``ca.crt``: all that the site needs, and nothing else.
     """
+    for host in hosts:
+        _check_host(host)
     made = []
     if not (folder / "ca.key").exists():
         made += _make_authority(folder, days)
@@ -112,6 +118,18 @@ def _certificate(
         .not_valid_before(now - _CLOCKS_DIFFER)
         .not_valid_after(now + timedelta(days=days))
     )
+
+
+def _check_host(host: str) -> None:
+    """Refuse what cannot stand in a certificate."""
+    try:
+        ip_address(host)
+    except ValueError:
+        if not _NAME.fullmatch(host) or len(host) > _LONGEST_NAME:
+            raise UsageError(
+                f"--host '{shown(host)}' is neither an address nor a machine's name: 1 to {_LONGEST_NAME} "
+                "letters (a to z), digits, dots and hyphens."
+            ) from None
 
 
 def _alternative(host: str) -> x509.GeneralName:
