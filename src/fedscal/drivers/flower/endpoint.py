@@ -6,7 +6,6 @@ them, the secrets keep others from giving them orders. All of it is made anew at
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedscal import files
+from fedscal.documents import read_json
 from fedscal.errors import UsageError
 from fedscal.extras import from_extra
 
@@ -52,7 +52,7 @@ class Endpoint:
     def read(cls, folder: Path) -> Endpoint:
         """Return the endpoint of a server that was started with this folder."""
         try:
-            return cls(folder.resolve(), int(json.loads((folder / "endpoint.json").read_bytes())["port"]))
+            return cls(folder.resolve(), int(read_json(folder / "endpoint.json")["port"]))
         except PermissionError as error:
             raise UsageError(f"{folder} belongs to another user: ask who runs the server.") from error
         except (OSError, ValueError, KeyError, TypeError) as error:

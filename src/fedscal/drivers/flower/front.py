@@ -10,7 +10,6 @@ HTTP is parsed by uvicorn and h11, and written by httpx; here are only the list 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import ssl
 import sys
@@ -25,6 +24,7 @@ import uvicorn
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from fedscal.documents import read_json
 from fedscal.drivers.flower.endpoint import HOST, Endpoint
 from fedscal.drivers.flower.lifetime import end_with_parent
 
@@ -239,7 +239,7 @@ def main() -> None:
     """Serve what a file describes."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     end_with_parent()
-    asyncio.run(serve(Config(**json.loads(Path(sys.argv[1]).read_bytes()))))
+    asyncio.run(serve(Config(**read_json(Path(sys.argv[1])))))
 
 
 if __name__ == "__main__":

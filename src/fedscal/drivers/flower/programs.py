@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shlex
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedscal import files
+from fedscal.documents import read_json
 from fedscal.errors import FedscalError
 from fedscal.extras import ExtraMissing
 
@@ -38,7 +38,7 @@ _GRACE = 15.0
 
 def described(folder: Path) -> dict[str, Any]:
     """Return what ``fedscal flower site`` wrote down of a site: its name, its keys, other apps it may run."""
-    return dict(json.loads((folder / SITE_FILE).read_bytes()))
+    return dict(read_json(folder / SITE_FILE))
 
 
 class ProgramEnded(FedscalError):
