@@ -110,9 +110,7 @@ def _round(
     chosen = sorted(driver.clients) if everyone else schedule.sample(driver.clients, seed, index)
     lr = schedule.lr_at(index)
     packages = {client: Package(index, lr, rule.send(state, client)) for client in chosen}
-    model = next(iter(packages[chosen[0]].models.values()))
-    answers = driver.exchange(packages)
-    replies, failures = screen(answers, frozenset(chosen), index, model, rule.reports(state))
+    replies, failures = screen(driver.exchange(packages), packages, rule.reports)
     replies, failures = _trusted(rule, state, replies, failures)
     merged = rule.merge(state, replies) if replies else state
     return Round(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import safetensors
 import safetensors.torch
@@ -11,7 +11,10 @@ import torch
 from torch import Tensor
 
 from fedscal.errors import ModelRefused
+from fedscal.fields import printable, shown
 from fedscal.types import Groups, Weights
+
+_USUAL = ("torch.strided", "cpu")
 
 
 def snapshot(weights: Weights) -> dict[str, Tensor]:
@@ -77,6 +80,27 @@ def first_not_finite(weights: Weights) -> str | None:
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             return name
     return None
+
+
+def unlike(tensors: object, example: Weights) -> str | None:
+    """Say in what tensors differ from an example in names, shapes or kinds, if in anything."""
+    if not isinstance(tensors, Mapping):
+        return f"it holds {shown(tensors)} in the place of tensors"
+    if tensors.keys() != example.keys():
+        odd = min(tensors.keys() ^ example.keys(), key=str)
+        return f"its tensors have other names: {shown(odd)} is missing or unknown"
+    for name, tensor in tensors.items():
+        if _kind(tensor) != _kind(example[name]):
+            return f"tensor '{name}' is {printable(_kind(tensor))}, not {_kind(example[name])}, as it must be"
+    return None
+
+
+def _kind(tensor: object) -> str:
+    """Return type, shape, and what is unusual of a tensor: that it is sparse, or has no numbers at all."""
+    if not isinstance(tensor, Tensor):
+        return shown(tensor)
+    odd = [str(trait) for trait in (tensor.layout, tensor.device) if str(trait) not in _USUAL]
+    return " ".join([str(tensor.dtype), str(tuple(tensor.shape)), *odd])
 
 
 def flatten(groups: Groups) -> dict[str, Tensor]:

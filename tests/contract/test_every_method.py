@@ -123,6 +123,8 @@ def test_a_term_gives_a_finite_loss_finite_gradients_and_a_state_of_tensors(term
     assert weights.digest(state) == before, "loss returns a new state and leaves the old one"
     assert_state_is_of_tensors(after)
     assert_state_is_of_tensors(term.prepare(bench.sweep, after))
+    scalars = [name for name, tensor in after.items() if tensor.ndim == 0]
+    assert sorted(scalars) == sorted(getattr(term, "scalars", ())), "what is recorded is declared"
     if value.requires_grad:
         value.backward()
     gradients = [p.grad for p in bench.network.parameters() if p.grad is not None]
@@ -231,7 +233,9 @@ def test_an_update_is_finite_moves_the_model_and_repeats_bit_for_bit(method: str
     assert weights.digest(first.weights) == weights.digest(second.weights) == weights.digest(third.weights)
     assert weights.digest(weights.flatten(kept)) == weights.digest(weights.flatten(kept_again))
     assert all(torch.isfinite(torch.tensor(value)) for epoch in first.epochs for value in epoch.values())
-    assert "loss" in first.epochs[0]
+    assert first.epochs[0].keys() - {"entropy"} == {"loss", *objective.recorded}
+    waited_for = build_rule(method, {}).reports(PACKAGES[method].models)
+    assert weights.unlike(weights.flatten(first.reports), weights.flatten(waited_for)) is None
 
 
 @pytest.mark.parametrize(("method", "adaptation"), PAIRS)

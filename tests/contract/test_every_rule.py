@@ -13,7 +13,7 @@ from fedscal import weights
 from fedscal.methods import METHODS
 from fedscal.server.rule import Briefing, ServerRule, ServerState
 from fedscal.server.screen import screen
-from fedscal.types import Reply, Weights
+from fedscal.types import Package, Reply, Weights
 from toys import gaussians, reply, tiny_network
 
 RULES = {row.rule.__name__: row.rule for row in METHODS.values()}
@@ -39,7 +39,8 @@ def replies(rule: ServerRule, state: ServerState, clients: Sequence[str] = CLIEN
     """Return an answer of each client, with the reports that the rule waits for."""
     found = []
     for number, client in enumerate(CLIENTS):
-        told = {g: {n: t + number + 1 for n, t in ts.items()} for g, ts in rule.reports(state).items()}
+        sent = rule.send(state, client)
+        told = {g: {n: t + number + 1 for n, t in ts.items()} for g, ts in rule.reports(sent).items()}
         answer = reply(client, make_model(number + 1, counter=10 - number), examples=number + 1)
         found.append(replace(answer, reports=told))
     return [answer for answer in found if answer.client in clients]
@@ -76,7 +77,8 @@ def test_before_the_first_round_every_client_starts_from_the_source_model(rule: 
 def test_the_merged_state_does_not_depend_on_the_order_of_the_answers(rule: ServerRule) -> None:
     found, state = set(), second_round(rule)
     for answers in permutations(replies(rule, state)):
-        sound, failures = screen(answers, frozenset(CLIENTS), 1, SOURCE, rule.reports(state))
+        packages = {client: Package(1, 0.1, rule.send(state, client)) for client in CLIENTS}
+        sound, failures = screen(answers, packages, rule.reports)
         assert not failures
         found.add(digest(rule.merge(state, sound)))
     assert len(found) == 1

@@ -12,7 +12,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedscal.drivers.flower.bench import Bench
 from fedscal.drivers.flower.records import from_records, to_records
 
-Tamper = Callable[[dict, bytes], tuple[dict, bytes] | Error | None]
+Tamper = Callable[[dict, bytes], tuple[dict, bytes] | RecordDict | Error | None]
 
 
 class LocalGrid(Grid):
@@ -75,7 +75,7 @@ class LocalGrid(Grid):
             if isinstance(changed, Error):
                 return Message(changed, reply_to=message)
             answer = changed
-        records = to_records(*answer)
+        records = answer if isinstance(answer, RecordDict) else to_records(*answer)
         self.sent.append(records)
         return Message(records, reply_to=message)
 

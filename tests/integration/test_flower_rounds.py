@@ -133,13 +133,13 @@ def put(header, tensors, name, value):
 
 ATTACKS = {
     "holds NaN": lambda h, t, n: put(h, t, n, torch.full_like(t[n], torch.nan)),
-    "not as it must be": lambda h, t, n: put(h, t, n, t[n][:1].clone()),
+    "as it must be": lambda h, t, n: put(h, t, n, t[n][:1].clone()),
     "tensors that the model has not": lambda h, t, n: put(h, t, "weights/canary", t[n].clone()),
     "more than it may": lambda h, t, n: put(h, t, n, torch.zeros(10_000_000)),
-    "another's name": lambda h, t, n: ({**h, "client": "b"}, save(t)),
-    "claims 0 examples": lambda h, t, n: ({**h, "examples": 0}, save(t)),
-    "is no reply": lambda h, t, n: ({**h, "epochs": "canary"}, save(t)),
-    "answers round 7": lambda h, t, n: ({**h, "round": 7}, save(t)),
+    "client is 'b', not 'a'": lambda h, t, n: ({**h, "client": "b"}, save(t)),
+    "examples is 0, not 24": lambda h, t, n: ({**h, "examples": 0}, save(t)),
+    "epochs is 'canary', not": lambda h, t, n: ({**h, "epochs": "canary"}, save(t)),
+    "round is 7, not 1": lambda h, t, n: ({**h, "round": 7}, save(t)),
     "its machine is gone": lambda h, t, n: Error(5, "whatever"),
     "runs fedscal 0.0.1": lambda h, t, n: ({**h, "version": "0.0.1"}, save(t)),
 }

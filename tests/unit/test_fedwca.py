@@ -49,8 +49,8 @@ def test_everyone_is_called_until_there_are_clusters() -> None:
     assert not RULE.calls_everyone(after)
     assert RULE.send(before, "a").keys() == {"server"}
     assert RULE.send(after, "a").keys() == {"cluster-000", "cluster-001"}
-    assert RULE.reports(before) == {}
-    assert RULE.reports(after)["start"]["blend"].shape == (2,)
+    assert RULE.reports(before.models) == {}
+    assert RULE.reports(after.models)["start"]["blend"].shape == (2,)
 
 
 def test_a_clusters_model_is_the_mean_of_its_members() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 from fedscal.errors import UsageError
 from fedscal.federation import Schedule, federate
-from fedscal.server import robust
+from fedscal.server import robust, statistics
 from fedscal.server.average import Average
 from fedscal.server.rule import ServerState
 from fedscal.spec import RunSpec
@@ -37,7 +39,9 @@ def test_the_trimmed_mean_leaves_both_ends_out():
 
 def test_krum_takes_the_one_in_the_crowd():
     # n = 5, f = 1: each is scored by its 2 nearest; 1.1 has 0.1 and 0.1 (times sqrt 2), 900 is far from all.
-    assert robust.krum(models(1.0, 1.1, 1.2, 5.0, 900.0), 1)["w"].tolist() == pytest.approx([1.1, -1.1])
+    assert robust.krum(models(1.0, 1.1, 1.2, 5.0, 900.0), *models(0.0), 1)["w"].tolist() == pytest.approx(
+        [1.1, -1.1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,14 +55,13 @@ def test_how_many_replies_are_needed(aggregation, attackers, least):
 class Told:
     """A driver whose clients answer with given models."""
 
-    def __init__(self, values: dict[str, float]) -> None:
-        self.clients = sorted(values)
-        self._values = values
+    def __init__(self, models: dict[str, dict[str, torch.Tensor]]) -> None:
+        self.clients = sorted(models)
+        self._models = models
 
     def exchange(self, packages):
         for client, package in packages.items():
-            model = {"w": torch.tensor([self._values[client]])}
-            yield Reply(client, package.round, model, 1)
+            yield Reply(client, package.round, self._models[client], 1)
 
     def profile(self):
         return {}
@@ -69,14 +72,67 @@ class Told:
 
 def one_round(rule: Average, **values: float):
     state = ServerState({"server": {"w": torch.tensor([0.0])}})
-    return next(iter(federate(rule, Told(values), state, Schedule(1, 1.0, 0.1), seed=0)))
+    told = Told({client: {"w": torch.tensor([value])} for client, value in values.items()})
+    return next(iter(federate(rule, told, state, Schedule(1, 1.0, 0.1), seed=0)))
 
 
 def test_a_reply_that_went_too_far_is_dropped_and_named():
     done = one_round(Average(norm_limit=10), a=1.0, b=1.5, c=2.0, d=1000.0)
     # The median of 1, 1.5, 2, 1000 is 1.75; 1000 / 1.75 = 571.
-    assert done.failures == [Failure("d", "went 571 times as far as the median client")]
+    assert done.failures == [Failure("d", "went 571 times as far as the median client in its parameters")]
     assert done.state.models["server"]["w"].item() == 1.5
+
+
+def with_statistics(mean: float, variance: float, weight: float = 1.0) -> dict[str, torch.Tensor]:
+    return {
+        "w": torch.tensor([weight]),
+        "n.running_mean": torch.tensor([mean]),
+        "n.running_var": torch.tensor([variance]),
+    }
+
+
+def test_statistics_are_measured_as_a_gaussian_s():
+    # A mean in standard deviations of the third model, a variance by half its squared logarithm.
+    server = with_statistics(0.0, 4.0 - 1e-5)
+    far = with_statistics(6.0, math.e**2 * 4.0 - 1e-5)
+    assert statistics.distance(far, server, server) == pytest.approx(math.hypot(6 / 2, 2 / math.sqrt(2)))
+
+
+HONEST = [with_statistics(m, v, w) for m, v, w in [(0.1, 1.1, 1.0), (0.2, 0.9, 1.2), (0.15, 1.0, 0.8)] * 2]
+FAR = {
+    "means": with_statistics(50.0, 1.0),
+    "variances": with_statistics(0.1, 1e6),
+    "no variance": with_statistics(0.1, 0.0),
+}
+
+
+@pytest.mark.parametrize("kind", FAR)
+def test_statistics_count_in_the_limit_and_in_krum(kind):
+    server = with_statistics(0.0, 1.0, 0.0)
+    found = robust.relative_steps([FAR[kind], *HONEST[:5]], server)
+    assert found["parameters"][0] == 1.0
+    assert found["statistics"][0] > 10
+    assert max(found["statistics"][1:]) < 3
+    # The parameters of the odd one are the most usual of all: without its statistics Krum would take it.
+    assert robust.krum([FAR[kind], *HONEST[:5]], server, 1)["n.running_mean"].item() < 1
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{}, {"norm_limit": 3.0}, {"aggregation": "krum"}, {"aggregation": "krum", "norm_limit": 3.0}],
+    ids=str,
+)
+def test_a_negative_variance_is_dropped_by_name_whatever_the_rule(keys):
+    bad = {"odd": with_statistics(0.1, -1e6), **{f"c{n}": model for n, model in enumerate(HONEST[:5])}}
+    state = ServerState({"server": with_statistics(0.0, 1.0, 0.0)})
+    done = next(iter(federate(Average(**keys), Told(bad), state, Schedule(1, 1.0, 0.1), seed=0)))
+    assert done.failures == [Failure("odd", "the variance 'n.running_var' is negative")]
+    assert done.state.models["server"]["n.running_var"].item() == pytest.approx(1.0, abs=0.2)
+
+
+def test_a_limit_needs_somebody_who_moved():
+    still = with_statistics(0.0, 1.0)
+    assert robust.relative_steps([still, still, with_statistics(5.0, 1.0)], still) == {}
 
 
 def test_without_a_limit_nobody_is_dropped():

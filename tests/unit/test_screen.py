@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from fedscal.server.screen import fault, screen
-from fedscal.types import Failure, Reply
+from fedscal.types import Failure, Groups, Package, Reply
 from toys import model, reply
 
-MODEL = model(0.0)
-GOOD = reply("a", model(1.0), round_=4)
+MODEL = {**model(0.0, counter=7), "norm.running_var": torch.tensor([2.0])}
+SENT = Package(4, 0.1, {"server": MODEL})
+GOOD = reply("a", {**MODEL, **model(1.0, counter=8)}, round_=4)
+COUNTER = "norm.num_batches_tracked"
 
 FAULTS: dict[str, tuple[Callable[[Reply], Reply], str]] = {
     "NaN": (
@@ -26,22 +28,56 @@ FAULTS: dict[str, tuple[Callable[[Reply], Reply], str]] = {
     "shape": (lambda r: with_tensor(r, "w", torch.ones(3)), "tensor 'w' is torch.float32 (3,)"),
     "dtype": (
         lambda r: with_tensor(r, "w", torch.ones(2, dtype=torch.float64)),
-        "tensor 'w' is torch.float64",
+        "tensor 'w' is torch.float64 (2,), not torch.float32 (2,)",
     ),
     "extra key": (lambda r: with_tensor(r, "virus", torch.ones(1)), "'virus' is missing or unknown"),
     "missing key": (lambda r: replace(r, weights={"w": r.weights["w"]}), "is missing or unknown"),
-    "old round": (lambda r: replace(r, round=3), "answers round 3, not 4"),
-    "no examples": (lambda r: replace(r, examples=0), "claims 0 examples"),
-    "negative": (lambda r: replace(r, examples=-5), "claims -5 examples"),
-    "too many": (lambda r: replace(r, examples=2**60), "examples"),
-    "text": (lambda r: replace(r, examples="9"), "claims '9' examples"),  # type: ignore[arg-type]
-    "drift": (lambda r: replace(r, drift=float("nan")), "a number in its record is NaN"),
-    "loss": (lambda r: replace(r, epochs=({"loss": float("inf")},)), "a number in its record is NaN"),
+    "old round": (lambda r: replace(r, round=3), "its record.round is 3, not 4"),
+    "no examples": (lambda r: replace(r, examples=0), "its record.examples is 0, not a whole number from 1"),
+    "negative": (lambda r: replace(r, examples=-5), "examples is -5"),
+    "too many": (lambda r: replace(r, examples=2**60), "examples is 1152921504606846976, not a whole"),
+    "text": (lambda r: replace(r, examples="9"), "examples is '9', not a whole number"),  # type: ignore[arg-type]
+    "drift": (lambda r: replace(r, drift=float("nan")), "its record.drift is nan, not a number from 0"),
+    "loss": (lambda r: replace(r, epochs=({"loss": float("inf")},)), "its record.epochs[0].loss is inf"),
     "unasked report": (
         lambda r: replace(r, reports={"x": {"y": torch.ones(1)}}),
         "'x/y' is missing or unknown",
     ),
-    "true": (lambda r: replace(r, examples=True), "claims True examples"),
+    "true": (lambda r: replace(r, examples=True), "examples is True"),
+    "negative drift": (lambda r: replace(r, drift=-1.0), "drift is -1.0, not a number from 0"),
+    "huge drift": (lambda r: replace(r, drift=10**400), "drift is 1000"),
+    "textual drift": (lambda r: replace(r, drift="far"), "drift is 'far'"),  # type: ignore[arg-type]
+    "no drift": (lambda r: replace(r, drift=None), "drift is None"),  # type: ignore[arg-type]
+    "seconds": (lambda r: replace(r, seconds=[1.0]), "seconds is [1.0]"),  # type: ignore[arg-type]
+    "huge epoch": (lambda r: replace(r, epochs=[{"loss": 10**400}]), "epochs[0].loss is 1000"),
+    "textual epoch": (lambda r: replace(r, epochs=[{"loss": "low"}]), "epochs[0].loss is 'low'"),  # type: ignore[list-item,dict-item]
+    "epochs in words": (lambda r: replace(r, epochs="two"), "epochs is 'two'"),
+    "no epochs": (lambda r: replace(r, epochs=None), "epochs is None"),  # type: ignore[arg-type]
+    "nested epochs": (lambda r: replace(r, epochs=[[{}]]), "epochs[0] is [{}], not named values"),  # type: ignore[list-item]
+    "no weights": (lambda r: replace(r, weights=None), "it holds None in the place of tensors"),  # type: ignore[arg-type]
+    "no tensor": (lambda r: with_tensor(r, "w", None), "tensor 'w' is None, not"),
+    "a list": (lambda r: with_tensor(r, "w", [1.0, 2.0]), "tensor 'w' is [1.0, 2.0], not"),
+    "a number as a name": (lambda r: replace(r, weights={**r.weights, 3: 3}), "3 is missing or unknown"),  # type: ignore[dict-item]
+    "sparse": (lambda r: with_tensor(r, "w", torch.ones(2).to_sparse()), "torch.sparse_coo, not"),
+    "meta": (lambda r: with_tensor(r, "w", torch.ones(2, device="meta")), "(2,) meta, not"),
+    "complex": (lambda r: with_tensor(r, "w", torch.ones(2, dtype=torch.complex64)), "torch.complex64 (2,)"),
+    "quantised": (
+        lambda r: with_tensor(r, "w", torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)),
+        "torch.qint8 (2,)",
+    ),
+    "negative variance": (
+        lambda r: with_tensor(r, "norm.running_var", torch.tensor([-1e6])),
+        "the variance 'norm.running_var' is negative",
+    ),
+    "negative counter": (
+        lambda r: with_tensor(r, COUNTER, torch.tensor(-1)),
+        f"the counter '{COUNTER}' is -1, which it cannot",
+    ),
+    "absurd counter": (
+        lambda r: with_tensor(r, COUNTER, torch.tensor(2**62)),
+        "is 4,611,686,018,427,387,904, which it cannot have counted",
+    ),
+    "reports in words": (lambda r: replace(r, reports="none"), "AttributeError"),  # type: ignore[arg-type]
 }
 
 
@@ -50,26 +86,41 @@ def with_tensor(base: Reply, name: str, tensor: Any) -> Reply:
 
 
 def ask(*answers: Reply | Failure, asked: str = "abc") -> tuple[list[str], dict[str, str]]:
-    replies, failures = screen(answers, frozenset(asked), 4, MODEL, {})
+    replies, failures = screen(answers, dict.fromkeys(asked, SENT), lambda sent: {})
     return [r.client for r in replies], {f.client: f.reason for f in failures}
 
 
 def test_a_sound_reply_has_no_fault() -> None:
-    assert fault(GOOD, 4, MODEL, {}) is None
+    assert fault(GOOD, SENT, {}) is None
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_every_fault_is_named(name: str) -> None:
+def test_a_bad_reply_is_dropped_by_name_and_the_others_stay(name: str) -> None:
     spoil, message = FAULTS[name]
-    assert message in str(fault(spoil(GOOD), 4, MODEL, {}))
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_bad_reply_is_dropped_and_the_others_stay(name: str) -> None:
-    bad = FAULTS[name][0](replace(GOOD, client="b"))
-    used, failed = ask(GOOD, bad, replace(GOOD, client="c"))
+    used, failed = ask(GOOD, spoil(replace(GOOD, client="b")), replace(GOOD, client="c"))
     assert used == ["a", "c"]
     assert failed.keys() == {"b"}
+    assert message in failed["b"]
+
+
+@pytest.mark.parametrize("odd", [None, "reply", replace(GOOD, client=["a"]), replace(GOOD, client=None)])  # type: ignore[arg-type]
+def test_what_is_no_answer_of_anybody_is_named_and_dropped(odd: Any) -> None:
+    used, failed = ask(GOOD, odd, asked="a")
+    assert used == ["a"]
+    assert list(failed.values()) == ["was not asked, or answered twice"]
+
+
+def test_what_a_client_says_stays_on_one_line() -> None:
+    _, failed = ask(Failure("a", "sorry\nfedscal ended with code 4" + 1000 * "!"), asked="a")
+    assert failed["a"].startswith("sorry fedscal")
+    assert len(failed["a"]) == 300
+
+
+def test_a_counter_may_be_as_high_as_a_client_can_have_counted() -> None:
+    # One image, one epoch: at most 16 passes after the 7 that were sent.
+    at, beyond = (with_tensor(GOOD, COUNTER, torch.tensor(n)) for n in (23, 24))
+    assert fault(at, SENT, {}) is None
+    assert "cannot have counted" in str(fault(beyond, SENT, {}))
 
 
 def test_failures_keep_their_reason_and_silent_clients_are_named() -> None:
@@ -86,7 +137,7 @@ def test_strangers_are_dropped_whatever_they_send() -> None:
 
 
 def test_of_two_answers_the_first_counts_and_the_second_is_named() -> None:
-    replies, failures = screen([GOOD, replace(GOOD, examples=50)], frozenset("a"), 4, MODEL, {})
+    replies, failures = screen([GOOD, replace(GOOD, examples=50)], {"a": SENT}, lambda sent: {})
     assert [r.examples for r in replies] == [1]
     assert [(f.client, f.reason) for f in failures] == [("a", "was not asked, or answered twice")]
 
@@ -104,9 +155,9 @@ def test_a_good_answer_after_a_bad_one_is_too_late() -> None:
 
 
 def test_a_report_that_was_asked_for_must_be_there_and_look_right() -> None:
-    asked = {"start": {"blend": torch.zeros(2)}}
+    asked: Groups = {"start": {"blend": torch.zeros(2)}}
     told = replace(GOOD, reports={"start": {"blend": torch.tensor([0.5, 0.5])}})
-    assert fault(told, 4, MODEL, asked) is None
-    assert "'start/blend' is missing" in str(fault(GOOD, 4, MODEL, asked))
+    assert fault(told, SENT, asked) is None
+    assert "'start/blend' is missing" in str(fault(GOOD, SENT, asked))
     short = replace(GOOD, reports={"start": {"blend": torch.ones(1)}})
-    assert "tensor 'start/blend' is torch.float32 (1,)" in str(fault(short, 4, MODEL, asked))
+    assert "tensor 'start/blend' is torch.float32 (1,)" in str(fault(short, SENT, asked))

@@ -11,7 +11,8 @@ from fedscal.types import Groups, Memory, Package, Reply, Weights
 from fedscal.weights import flatten, from_bytes, to_bytes, unflatten
 
 _MEMORY = "memory:"
-REPORT = "report:"
+REPORT, WEIGHTS, PROFILE = "report:", "weights", "profile"
+_SCALARS = ("client", "round", "examples", "epochs", "seconds", "drift")
 
 
 @dataclass(frozen=True)
@@ -51,22 +52,17 @@ def package_header(package: Package) -> dict[str, Any]:
 
 def reply_header(reply: Reply) -> dict[str, Any]:
     """Return the scalars of a reply."""
-    return {
-        "client": reply.client,
-        "round": reply.round,
-        "examples": reply.examples,
-        "epochs": [dict(epoch) for epoch in reply.epochs],
-        "seconds": reply.seconds,
-        "drift": reply.drift,
-    }
+    scalars = {name: getattr(reply, name) for name in _SCALARS}
+    return {**scalars, "epochs": [dict(epoch) for epoch in reply.epochs]}
 
 
 def reply_groups(reply: Reply) -> dict[str, Weights]:
     """Return the tensors of a reply: its weights, and each report under a name of its own."""
-    return {"weights": reply.weights, **{REPORT + name: group for name, group in reply.reports.items()}}
+    return {WEIGHTS: reply.weights, **{REPORT + name: group for name, group in reply.reports.items()}}
 
 
 def reply_of(header: Mapping[str, Any], groups: Groups) -> Reply:
     """Take ``reply_header`` and ``reply_groups`` back."""
     reports = {n.removeprefix(REPORT): group for n, group in groups.items() if n.startswith(REPORT)}
-    return Reply(**header, weights=groups["weights"], reports=reports)
+    scalars = {name: header[name] for name in _SCALARS}
+    return Reply(**scalars, weights=groups[WEIGHTS], reports=reports)

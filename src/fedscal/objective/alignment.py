@@ -29,6 +29,7 @@ class Alignment:
     """
 
     name: ClassVar[str] = "alignment"
+    scalars: ClassVar[tuple[str, ...]] = ("tau", "gamma", "seen", "share_local", "share_server")
     lambda_local: float = option(1.0, "weight of the client alignment L^l", low=0)
     lambda_server: float = option(1.0, "weight of the server alignment L^g", low=0)
     alignment_loss: Literal["kl", "bounded"] = option("kl", "the paper's loss, or its bounded double softmax")

@@ -42,6 +42,7 @@ class SelfTraining:
     """
 
     name: ClassVar[str] = "self_training"
+    scalars: ClassVar[tuple[str, ...]] = ("share",)
     title: ClassVar[str] = "self-training"
     needs: ClassVar[frozenset[Need]] = frozenset({Need.TEACHER_ONCE})
     null: ClassVar[bool] = False

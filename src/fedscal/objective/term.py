@@ -16,7 +16,7 @@ from fedscal.objective.step import Step
 from fedscal.types import Metrics, Sweep, Weights
 
 State = dict[str, Tensor]
-"""What a term carries from batch to batch; its 0-d entries are recorded once a local epoch."""
+"""What a term carries from batch to batch."""
 
 
 class Need(enum.Enum):
@@ -73,6 +73,14 @@ class Reporting(Protocol):
         ...
 
 
+@runtime_checkable
+class Recording(Protocol):
+    """A term that keeps scalars worth recording."""
+
+    scalars: ClassVar[tuple[str, ...]]
+    """The 0-d tensors of its state that are recorded once a local epoch; no others leave a client."""
+
+
 @dataclass(frozen=True)
 class Objective:
     """The sum of the terms that are not null; the first one is the local adaptation.
@@ -114,8 +122,16 @@ class Objective:
     def readings(self, states: Sequence[State]) -> Metrics:
         """Return the scalars that the terms keep, as ``term.name``."""
         return {
-            f"{term.name}.{name}": float(tensor)
+            f"{term.name}.{name}": float(state[name])
             for term, state in zip(self.active, states, strict=True)
-            for name, tensor in state.items()
-            if tensor.ndim == 0
+            for name in _scalars(term)
         }
+
+    @property
+    def recorded(self) -> tuple[str, ...]:
+        """The names of ``readings``."""
+        return tuple(f"{term.name}.{name}" for term in self.active for name in _scalars(term))
+
+
+def _scalars(term: Term) -> tuple[str, ...]:
+    return term.scalars if isinstance(term, Recording) else ()

@@ -36,6 +36,7 @@ class TwoPhase:
     """
 
     name: ClassVar[str] = "two_phase"
+    scalars: ClassVar[tuple[str, ...]] = ("agreement",)
     needs: ClassVar[frozenset[Need]] = frozenset({Need.MIXED})
     lambda_mixup: float = option(1.0, "weight of FedWCA's mixup loss", low=0)
 

@@ -67,6 +67,7 @@ class Ucon:
     """
 
     name: ClassVar[str] = "ucon"
+    scalars: ClassVar[tuple[str, ...]] = ("ratio",)
     title: ClassVar[str] = "UCon"
     null: ClassVar[bool] = False
     neighbours: int = option(3, "K nearest neighbours in UCon; 3, and 2 for DomainNet", low=1)

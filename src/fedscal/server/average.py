@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Literal
 
 from torch import Tensor
@@ -50,8 +49,8 @@ class Average(ServerRule):
 
     def merge(self, state: ServerState, replies: Sequence[Reply]) -> ServerState:
         """Average the replies in client order."""
-        merged = self._merged(replies)
         server = state.models["server"]
+        merged = self._merged(replies, server)
         if not self.average_tokens:
             merged |= {name: server[name] for name in merged if name.endswith(_TOKENS)}
         notes: Mapping[str, Tensor] = {}
@@ -60,7 +59,7 @@ class Average(ServerRule):
         own = {reply.client: reply.weights for reply in replies} if self.judged_model == "client" else {}
         return ServerState({**state.models, "server": merged, **own}, notes)
 
-    def _merged(self, replies: Sequence[Reply]) -> dict[str, Tensor]:
+    def _merged(self, replies: Sequence[Reply], server: Weights) -> dict[str, Tensor]:
         models = [reply.weights for reply in replies]
         match self.aggregation:
             case "median":
@@ -68,7 +67,7 @@ class Average(ServerRule):
             case "trimmed-mean":
                 return robust.trimmed_mean(models, self.attackers)
             case "krum":
-                return robust.krum(models, self.attackers)
+                return robust.krum(models, server, self.attackers)
         total = sum(reply.examples for reply in replies)
         shares = [reply.examples / total for reply in replies] if self.aggregation == "size" else None
         return weights.mean(models, shares)
@@ -82,12 +81,12 @@ class Average(ServerRule):
         """Name the replies that are much farther from the server's model than the others."""
         if not self.norm_limit or len(replies) < 3:
             return {}
-        steps = {reply.client: weights.distance(reply.weights, state.models["server"]) for reply in replies}
-        usual = median(steps.values())
+        steps = robust.relative_steps([reply.weights for reply in replies], state.models["server"])
         return {
-            client: f"went {step / usual:.0f} times as far as the median client"
-            for client, step in steps.items()
-            if step > self.norm_limit * usual > 0
+            reply.client: f"went {farthest:.0f} times as far as the median client in its {name}"
+            for name, found in steps.items()
+            for reply, farthest in zip(replies, found, strict=True)
+            if farthest > self.norm_limit
         }
 
     def deployed(self, state: ServerState, client: ClientId) -> Weights:

@@ -30,6 +30,8 @@ from fedscal.types import ClientId, Groups, Reply, Weights
 _REPORT = "local_classifier"
 _SAMPLES = 64
 """Features drawn a class from the source, and as many in all a class from every client's mixture."""
+_FARTHEST = 1000.0
+"""How many times as large as the source's largest mean, or as 1, a client's means and deviations may be."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,18 @@ class DualAdapt(ServerRule):
         """Send the shared model."""
         return state.models
 
-    def reports(self, state: ServerState) -> Groups:
-        """Wait for a classifier and a mixture of every client."""
-        mean = state.notes["mean"]
-        flat = torch.zeros(len(mean))
-        matrices = dict.fromkeys(("weight", "mean", "variance"), torch.zeros_like(mean))
+    def reports(self, sent: Groups) -> Groups:
+        """Wait for a classifier and a mixture of every client, both of the head's shape."""
+        head = sent["server"]["head.weight"]
+        flat = torch.zeros(len(head))
+        matrices = dict.fromkeys(("weight", "mean", "variance"), torch.zeros_like(head))
         return {_REPORT: {**matrices, "bias": flat, "share": flat}}
+
+    def suspects(self, state: ServerState, replies: Sequence[Reply]) -> dict[ClientId, str]:
+        """Name the replies whose mixture is none, or lies where no features are."""
+        farthest = _FARTHEST * max(1.0, float(state.notes["mean"].abs().max()))
+        found = {reply.client: _no_mixture(reply.reports[_REPORT], farthest) for reply in replies}
+        return {client: reason for client, reason in found.items() if reason}
 
     def merge(self, state: ServerState, replies: Sequence[Reply]) -> ServerState:
         """Average the replies, then align the head."""
@@ -96,6 +104,17 @@ class DualAdapt(ServerRule):
             torch.nn.utils.clip_grad_norm_(moving.values(), 1.0)
             solver.step()
         return {name: tensor.detach() for name, tensor in moving.items()}
+
+
+def _no_mixture(report: Weights, farthest: float) -> str | None:
+    """Say why a report is no mixture of features, if it is none."""
+    if not 0 <= float(report["share"].min()) <= float(report["share"].max()) <= 1:
+        return "a share in its report is not between 0 and 1"
+    if not 0 <= float(report["variance"].min()) <= float(report["variance"].max()) <= farthest**2:
+        return "a variance in its report is negative, or much larger than the source model's features"
+    if float(report["mean"].abs().max()) > farthest:
+        return "a mean in its report is much larger than the source model's features"
+    return None
 
 
 def _client_view(report: Weights, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

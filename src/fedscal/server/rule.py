@@ -87,8 +87,11 @@ class ServerRule(ABC):
         """Return the clients whose replies are to be dropped, and why."""
         return {}
 
-    def reports(self, state: ServerState) -> Groups:
-        """Return an example of the reports that a reply must carry; replies with others are refused."""
+    def reports(self, sent: Groups) -> Groups:
+        """Return an example of the reports that a reply to a package with these models must carry.
+
+        Replies with others are refused by the server, and do not leave a site.
+        """
         return {}
 
 

@@ -2,60 +2,104 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from typing import Any
 
-from fedscal.types import ClientId, Failure, Groups, Reply, Weights
-from fedscal.weights import first_not_finite, flatten
+from fedscal.fields import Field, just, numbers, printable, real, record, several, shown, whole
+from fedscal.server import statistics
+from fedscal.types import ClientId, Failure, Groups, Package, Reply
+from fedscal.weights import first_not_finite, flatten, unlike
+
+MOST = 1e12
+"""The largest number that a record may hold: far beyond any training that has not diverged."""
+IMAGES = whole(1, 10**9)
+"""How many images a client may have."""
+_SECONDS = real(0, 1e8)
+_TENSORS = ("weights", "reports")
 
 
-def fault(reply: Reply, round_: int, model: Weights, reports: Groups) -> str | None:
-    """Say what is wrong with a reply to ``round_``, if anything.
+def training_record(client: ClientId, round_: int, examples: Field, epochs: Field) -> dict[str, Field]:
+    """Return what the scalars of a client's reply to a round must be."""
+    return {
+        "client": just(client),
+        "round": just(round_),
+        "examples": examples,
+        "epochs": epochs,
+        "seconds": _SECONDS,
+        "drift": real(0, MOST),
+    }
 
-    Its weights must look like ``model`` and its reports like ``reports``: same names, shapes and types.
+
+def fault(reply: Reply, package: Package, reports: Groups) -> str | None:
+    """Say what is wrong with a reply to a package, if anything.
+
+    Its weights must look like the package's models and its reports like ``reports``: same names, shapes and
+    types. Its statistics must be such as a training from these models can leave.
     """
-    if reply.round != round_:
-        return f"answers round {reply.round}, not {round_}"
-    if type(reply.examples) is not int or not 0 < reply.examples < 2**40:
-        return f"claims {reply.examples!r} examples"
-    if not all(
-        map(math.isfinite, [reply.drift, reply.seconds, *(v for e in reply.epochs for v in e.values())])
-    ):
-        return "a number in its record is NaN or infinity"
-    return _unlike(reply.weights, model) or _unlike(flatten(reply.reports), flatten(reports))
+    scalars = {f.name: getattr(reply, f.name) for f in fields(reply) if f.name not in _TENSORS}
+    count = len(reply.epochs) if isinstance(reply.epochs, list | tuple) else 0
+    epochs = several(numbers(real(-MOST, MOST)), count)
+    wrong = record(training_record(reply.client, package.round, IMAGES, epochs))(scalars)
+    if wrong:
+        return f"its record{wrong}"
+    sent = list(package.models.values())
+    told = flatten(reply.reports)
+    return (
+        unlike(reply.weights, sent[0])
+        or unlike(told, flatten(reports))
+        or _not_finite({**reply.weights, **told})
+        or statistics.impossible(reply.weights, sent, reply.examples, len(reply.epochs))
+    )
 
 
-def _unlike(tensors: Weights, example: Weights) -> str | None:
-    if tensors.keys() != example.keys():
-        odd = sorted(tensors.keys() ^ example.keys())[0]
-        return f"its tensors have other names: '{odd}' is missing or unknown"
-    for name, tensor in tensors.items():
-        if tensor.shape != example[name].shape or tensor.dtype != example[name].dtype:
-            return f"tensor '{name}' is {tensor.dtype} {tuple(tensor.shape)}, not as it must be"
+def _not_finite(tensors: Mapping[str, Any]) -> str | None:
     broken = first_not_finite(tensors)
     return f"tensor '{broken}' holds NaN or infinity" if broken else None
 
 
 def screen(
     answers: Iterable[Reply | Failure],
-    asked: frozenset[ClientId],
-    round_: int,
-    model: Weights,
-    reports: Groups,
+    packages: Mapping[ClientId, Package],
+    reports: Callable[[Groups], Groups],
 ) -> tuple[list[Reply], list[Failure]]:
-    """Part usable replies, sorted by client, from failures; strangers and second answers fail too."""
+    """Part usable replies, sorted by client, from failures; strangers and second answers fail too.
+
+    Args:
+        answers: what the clients said, in any order.
+        packages: what the clients that were asked were sent.
+        reports: the reports that a reply to a package with these models must carry.
+    """
     replies: dict[ClientId, Reply] = {}
     failures: list[Failure] = []
     heard: set[ClientId] = set()
     for answer in answers:
-        reason = answer.reason if isinstance(answer, Failure) else fault(answer, round_, model, reports)
-        if answer.client not in asked or answer.client in heard:
-            reason = "was not asked, or answered twice"
-        heard.add(answer.client)
-        if reason is not None:
-            failures.append(Failure(answer.client, reason))
-        elif isinstance(answer, Reply):
-            replies[answer.client] = answer
-    silent = asked - heard
-    failures += [Failure(client, "did not answer") for client in silent]
+        client = _name(answer)
+        package = None if client in heard else packages.get(client)
+        reason = _reason(answer, package, reports)
+        heard.add(client)
+        if reason is None and isinstance(answer, Reply):
+            replies[client] = answer
+        else:
+            failures.append(Failure(client, printable(reason or "")))
+    failures += [Failure(client, "did not answer") for client in packages.keys() - heard]
     return [replies[client] for client in sorted(replies)], sorted(failures, key=lambda f: f.client)
+
+
+def _name(answer: object) -> str:
+    name = getattr(answer, "client", None)
+    return name if isinstance(name, str) else shown(name)
+
+
+def _reason(
+    answer: Reply | Failure, package: Package | None, reports: Callable[[Groups], Groups]
+) -> str | None:
+    """Say why an answer cannot be used, if it cannot; that it cannot even be looked at is a reason too."""
+    if package is None:
+        return "was not asked, or answered twice"
+    if isinstance(answer, Failure):
+        return str(answer.reason)
+    try:
+        return fault(answer, package, reports(package.models))
+    except Exception as error:  # one answer's exception, whatever it is, is that answer's failure
+        return f"its reply cannot be looked at ({type(error).__name__}: {error})"

@@ -55,9 +55,9 @@ class WeightedClusters(ServerRule):
         """Send the models of all clusters; the source model while there are none."""
         return state.models
 
-    def reports(self, state: ServerState) -> Groups:
+    def reports(self, sent: Groups) -> Groups:
         """Wait for the shares of the blend, one a cluster."""
-        return {} if "server" in state.models else {"start": {"blend": torch.zeros(len(state.models))}}
+        return {} if "server" in sent else {"start": {"blend": torch.zeros(len(sent))}}
 
     def merge(self, state: ServerState, replies: Sequence[Reply]) -> ServerState:
         """Average inside the clusters; the first time, find them."""

@@ -16,10 +16,11 @@ from torch import Tensor
 from fedscal import files, weights
 from fedscal.build import build_layout, build_site
 from fedscal.client import Diverged
-from fedscal.drivers.flower import outgoing, parcel
+from fedscal.drivers.flower import parcel
 from fedscal.drivers.flower.memory import SiteMemory
+from fedscal.drivers.flower.schema import REFUSAL, Form, Forms, NotAllowed, greeting
 from fedscal.drivers.site import Site
-from fedscal.drivers.wire import reply_groups, reply_header
+from fedscal.drivers.wire import PROFILE, WEIGHTS, reply_groups, reply_header
 from fedscal.errors import DataRefused, ModelRefused, UsageError
 from fedscal.methods import hyperparameters
 from fedscal.models.store import find_model, load_model
@@ -84,10 +85,11 @@ class Bench:
             return work[header["do"]](header, payload)
         except Exception as error:  # whatever it is, its text may hold paths and stays in the site's log
             _log.exception("the request '%s' failed", header.get("do"))
-            return self._leave({"refused": told(error)})
+            return self._leave(REFUSAL, {"refused": told(error)})
 
     def _leave(
         self,
+        form: Form,
         header: Mapping[str, Any],
         models: Mapping[str, Weights] | None = None,
         others: Mapping[str, Weights] | None = None,
@@ -96,7 +98,7 @@ class Bench:
         """Return an answer, if all of it may leave."""
         names, payload = parcel.pack(models or {}, others or {}, self._source, transport)
         full = parcel.described({**header, "client": self.client, **self._stamp}, names, transport)
-        outgoing.check(full, models or {}, others or {}, self._source)
+        form.check(full, {**(models or {}), **(others or {})})
         return full, payload
 
     @cached_property
@@ -114,7 +116,7 @@ class Bench:
 
     def _hello(self, header: Mapping[str, Any], payload: bytes) -> Answer:
         domain, rows = build_layout(self._spec(header)).of(self.client).rows[self.client]
-        return self._leave({"domain": domain, "images": len(rows)})
+        return self._leave(greeting(self.client), {"domain": domain, "images": len(rows)})
 
     def _train(self, header: Mapping[str, Any], payload: bytes) -> Answer:
         transport = header["transport"]
@@ -127,21 +129,27 @@ class Bench:
             if kept:
                 memory.put(package.round, kept)
             groups = reply_groups(reply)
-            model = parcel.rounded(groups.pop("weights"), transport)
+            model = parcel.rounded(groups.pop(WEIGHTS), transport)
             # The server wants to know at once: a message of its own would cost more than the pass.
             metrics = dict(site.evaluate([self.client], model)[self.client])
-        return self._leave({**reply_header(reply), "metrics": metrics}, {"weights": model}, groups, transport)
+        form = self._forms(header).training(self.client, reply.examples, package, transport)
+        told_of = {**reply_header(reply), "metrics": metrics}
+        return self._leave(form, told_of, {WEIGHTS: model}, groups, transport)
 
     def _evaluate(self, header: Mapping[str, Any], payload: bytes) -> Answer:
         models, _ = parcel.unpack(header["models"], payload, self._source, header["transport"])
         with _as_asked(header):
             metrics = self._site(header).evaluate([self.client], models["server"])[self.client]
-        return self._leave({"metrics": dict(metrics)})
+        images = len(self._site(header).data[self.client].images)
+        return self._leave(self._forms(header).judgement(self.client, images), {"metrics": dict(metrics)})
 
     def _profile(self, header: Mapping[str, Any], payload: bytes) -> Answer:
         with _as_asked(header):
             told_of = self._site(header).profile(self.client)
-        return self._leave({}, others={outgoing.PROFILE: told_of})
+        return self._leave(self._forms(header).profile(self.client), {}, others={PROFILE: told_of})
+
+    def _forms(self, header: Mapping[str, Any]) -> Forms:
+        return Forms.of(self._spec(header), *self._loaded)
 
     def _spec(self, header: Mapping[str, Any]) -> RunSpec:
         decided = {name: value for name, value in header["keys"].items() if _may_decide(name)}
@@ -167,8 +175,8 @@ def told(error: Exception) -> str:
         return str(error)
     if isinstance(error, DataRefused):
         return "its images were refused; the log of the site says why"
+    if isinstance(error, NotAllowed):
+        return "its answer held something that may not leave the site; the log of the site says what"
     if isinstance(error, ModelRefused):
         return "its model, its memory or the message was refused; the log of the site says why"
-    if isinstance(error, outgoing.NotAllowed):
-        return "its answer held something that may not leave the site; the log of the site says what"
     return f"{type(error).__name__}; the log of the site says more"

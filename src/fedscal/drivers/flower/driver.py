@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
-from fedscal.drivers.flower import outgoing, parcel
+from fedscal.drivers.flower import parcel
 from fedscal.drivers.flower.post import Answer, Letter
 from fedscal.drivers.flower.roster import Roster, check_stamp
-from fedscal.drivers.wire import package_header, reply_of
-from fedscal.errors import FedscalError, TooFewClients
+from fedscal.drivers.flower.schema import Form, Forms, NotAllowed
+from fedscal.drivers.wire import PROFILE, WEIGHTS, package_header, reply_of
+from fedscal.errors import TooFewClients
 from fedscal.types import ClientId, Failure, Groups, Metrics, Package, Reply, Weights
 
 _log = logging.getLogger(__name__)
-_JUDGED = ("images", "entropy", "infomax", "snd", "effective_classes")
-"""The scalars that every site must be able to tell of a model."""
-_BROKEN = (FedscalError, KeyError, TypeError, ValueError, AttributeError, RuntimeError)
-"""What reading an answer may raise if it was not made by this package."""
+T = TypeVar("T")
 
 
 @dataclass
@@ -30,7 +27,7 @@ class OverFlower:
     Attributes:
         clients: the sites that the run names.
         roster: which of them are there.
-        source: the model that server and sites have in common.
+        forms: what the sites' answers may hold.
         run: the name under which a site keeps this run's memory.
         keys: the keys of the run that its sites need.
         transport: how floats travel.
@@ -41,7 +38,7 @@ class OverFlower:
 
     clients: Sequence[ClientId]
     roster: Roster
-    source: Weights
+    forms: Forms
     run: str
     keys: Mapping[str, Any]
     transport: str
@@ -64,27 +61,31 @@ class OverFlower:
         self.roster.await_any(packages, self.patience)
         self._own.clear()
         requests = {c: (package_header(p), p.models) for c, p in packages.items()}
-        for client, answer in self._ask("train", requests):
+
+        def read(client: ClientId, answer: Answer) -> tuple[Reply, Metrics]:
+            form = self.forms.training(client, self._images(client), packages[client], self.transport)
+            groups = self._opened(client, answer, form, [WEIGHTS])
+            return reply_of(answer.header, groups), self._metrics(client, answer)
+
+        for client, found in self._ask("train", requests, read):
             self.answered(client)
-            if isinstance(answer, str):
-                yield Failure(client, answer)
-                continue
-            try:
-                reply = self._reply(answer)
-                self._own[client] = (reply.weights, _metrics(answer))
-            except _BROKEN as error:
-                yield Failure(client, f"its answer is no reply ({error})")
+            if isinstance(found, str):
+                yield Failure(client, found)
             else:
-                yield reply
+                self._own[client] = (found[0].weights, found[1])
+                yield found[0]
 
     def profile(self) -> dict[ClientId, Weights]:
         """Let every site tell of itself."""
+
+        def read(client: ClientId, answer: Answer) -> Weights:
+            return self._opened(client, answer, self.forms.profile(client))[PROFILE]
+
         found: dict[ClientId, Weights] = {}
-        for client, answer in self._ask("profile", {client: ({}, {}) for client in self.clients}):
-            if isinstance(answer, str):
-                raise TooFewClients(f"{client} told nothing of itself: {answer}")
-            _, others = parcel.unpack([], answer.payload, {}, self.transport)
-            found[client] = others[outgoing.PROFILE]
+        for client, told in self._ask("profile", {client: ({}, {}) for client in self.clients}, read):
+            if isinstance(told, str):
+                raise TooFewClients(f"{client} told nothing of itself: {told}")
+            found[client] = told
         return {client: found[client] for client in sorted(found)}
 
     def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
@@ -93,14 +94,37 @@ class OverFlower:
         requests: dict[ClientId, tuple[Mapping[str, Any], Groups]] = {
             client: ({}, {"server": model}) for client, model in models.items() if client not in told
         }
-        for client, answer in self._ask("evaluate", requests):
-            try:
-                if isinstance(answer, str):
-                    raise TooFewClients(answer)
-                self.judged[client] = told[client] = _metrics(answer)
-            except _BROKEN as error:
-                told[client] = self._stale(client, str(error))
+
+        def read(client: ClientId, answer: Answer) -> Metrics:
+            self._opened(client, answer, self.forms.judgement(client, self._images(client)))
+            return self._metrics(client, answer)
+
+        for client, found in self._ask("evaluate", requests, read):
+            if isinstance(found, str):
+                told[client] = self._stale(client, found)
+            else:
+                self.judged[client] = told[client] = found
         return {client: told[client] for client in sorted(told)}
+
+    def _images(self, client: ClientId) -> int:
+        return self.roster.sites[client].images
+
+    def _opened(
+        self, client: ClientId, answer: Answer, form: Form, models: Sequence[str] = ()
+    ) -> Mapping[str, Weights]:
+        """Return the tensors of an answer of the same federation, if all of it is on the list."""
+        check_stamp(client, answer.header, self.roster.stamp)
+        whole, others = parcel.unpack(models, answer.payload, self.forms.source, self.transport)
+        groups = {**whole, **others}
+        form.check(answer.header, groups)
+        return groups
+
+    def _metrics(self, client: ClientId, answer: Answer) -> Metrics:
+        """Return what a site says of a model: the same names always, or a record would lack some."""
+        found: Metrics = answer.header["metrics"]
+        if found.keys() != self.judged.get(client, found).keys():
+            raise NotAllowed("its answer tells other numbers of a model than those before")
+        return found
 
     def _stale(self, client: ClientId, reason: str) -> Metrics:
         _log.warning("%s did not judge a model: %s", client, reason)
@@ -109,8 +133,11 @@ class OverFlower:
         return {**self.judged[client], "stale": 1.0}
 
     def _ask(
-        self, do: str, requests: Mapping[ClientId, tuple[Mapping[str, Any], Groups]]
-    ) -> Iterator[tuple[ClientId, Answer | str]]:
+        self,
+        do: str,
+        requests: Mapping[ClientId, tuple[Mapping[str, Any], Groups]],
+        read: Callable[[ClientId, Answer], T],
+    ) -> Iterator[tuple[ClientId, T | str]]:
         """Send requests to the sites that are there; the others are answered for."""
         if requests:
             self.roster.meet()
@@ -119,40 +146,8 @@ class OverFlower:
             if client not in self.roster.sites:
                 yield client, self.roster.absence(client)
                 continue
-            names, payload = parcel.pack(models, {}, self.source, self.transport)
+            names, payload = parcel.pack(models, {}, self.forms.source, self.transport)
             full = {**header, "do": do, "client": client, "run": self.run, "keys": dict(self.keys)}
             node = self.roster.sites[client].node
             letters[client] = Letter(node, parcel.described(full, names, self.transport), payload)
-        for client, answer in self.roster.post.ask(letters, self.timeout):
-            yield client, answer if isinstance(answer, str) else self._genuine(client, answer)
-
-    def _genuine(self, client: ClientId, answer: Answer) -> Answer | str:
-        """Return the answer if it is the site's own and the site is still what its handshake said."""
-        try:
-            check_stamp(client, answer.header, self.roster.stamp)
-        except FedscalError as error:
-            return str(error)
-        return answer if answer.header.get("client") == client else "answered in another's name"
-
-    def _reply(self, answer: Answer) -> Reply:
-        header = answer.header
-        models, reports = parcel.unpack(["weights"], answer.payload, self.source, self.transport)
-        scalars = {
-            "client": str(header["client"]),
-            "round": int(header["round"]),
-            "examples": int(header["examples"]),
-            "epochs": [{str(n): float(v) for n, v in epoch.items()} for epoch in header["epochs"]],
-            "seconds": float(header["seconds"]),
-            "drift": float(header["drift"]),
-        }
-        return reply_of(scalars, {**models, **reports})
-
-
-def _metrics(answer: Answer) -> Metrics:
-    found = {str(name): value for name, value in answer.header["metrics"].items()}
-    if not all(isinstance(v, int | float) and math.isfinite(v) for v in found.values()):
-        raise ValueError("a number that it tells of a model is NaN or infinity")
-    absent = [name for name in _JUDGED if name not in found]
-    if absent:
-        raise ValueError(f"it does not tell the {absent[0]} of a model")
-    return found
+        yield from self.roster.post.ask(letters, self.timeout, read)

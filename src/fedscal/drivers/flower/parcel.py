@@ -7,13 +7,14 @@ first round the whole model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedscal.errors import ModelRefused
+from fedscal.fields import shown
 from fedscal.types import Groups, Weights
 from fedscal.weights import flatten, from_bytes, to_bytes, unflatten
 
@@ -39,7 +40,7 @@ def pack(models: Groups, others: Groups, source: Weights, transport: Transport) 
 
 
 def unpack(
-    names: list[str], payload: bytes, source: Weights, transport: Transport
+    names: Sequence[str], payload: bytes, source: Weights, transport: Transport
 ) -> tuple[dict[str, Weights], dict[str, Weights]]:
     """Take ``pack`` back: models that are whole again, and the other groups."""
     groups = unflatten(from_bytes(payload, "a message"))
@@ -55,7 +56,7 @@ def rounded(model: Weights, transport: Transport) -> dict[str, Tensor]:
 def _whole(sent: Weights, source: Weights, transport: Transport) -> Weights:
     strange = sorted(sent.keys() - source.keys())
     if strange:
-        raise ModelRefused(f"a message holds tensors that the model has not: '{strange[0]}'")
+        raise ModelRefused(f"a message holds tensors that the model has not: {shown(strange[0])}")
     return {
         name: _widen(sent[name], tensor.dtype, transport) if name in sent else tensor
         for name, tensor in source.items()

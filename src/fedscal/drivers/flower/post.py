@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedscal.drivers.flower.records import from_records, to_records
+from fedscal.drivers.flower.schema import REFUSAL
 from fedscal.errors import FedscalError
+from fedscal.fields import printable
 
 _FIRST_LOOK, _LAST_LOOK = 0.1, 1.0
 """Seconds between two looks for answers: short at first, for a short job, then longer."""
 _GONE = {5: "its machine is gone", 8: "its process ended; out of memory?", 3: "its answer was lost"}
 """What Flower's error codes mean for us."""
+T = TypeVar("T")
 KINDS = {"hello": "query", "profile": "query", "train": "train", "evaluate": "evaluate"}
 
 
@@ -49,23 +52,31 @@ class Post:
     grid: Grid
     limit: int
 
-    def ask(self, letters: Mapping[str, Letter], timeout: float) -> Iterator[tuple[str, Answer | str]]:
-        """Yield each addressee's answer as it comes, or a sentence about why there is none."""
+    def ask(
+        self, letters: Mapping[str, Letter], timeout: float, read: Callable[[str, Answer], T]
+    ) -> Iterator[tuple[str, T | str]]:
+        """Yield what is read of each addressee's answer as it comes, or a sentence about why there is none.
+
+        Args:
+            letters: the requests by addressee.
+            timeout: seconds until one that has not answered is given up.
+            read: looks into an answer; whatever it raises is that answer's failure.
+        """
         pending: dict[str, str] = {}
         born = {letter.node: "" for letter in letters.values()} | (self._births() if letters else {})
         for name, letter in letters.items():  # one by one: a whole round's models at once would fill memory
-            sent = list(self.grid.push_messages([_message(letter, timeout)]))
-            if sent and sent[0]:
-                pending[sent[0]] = name
+            pushed = list(self.grid.push_messages([_message(letter, timeout)]))
+            if pushed and pushed[0]:
+                pending[pushed[0]] = name
             else:
                 yield name, "the request could not be sent"
         end, pause = time.monotonic() + timeout, _FIRST_LOOK
         while pending and time.monotonic() < end:
-            for message in self.grid.pull_messages(list(pending)):
-                # Flower answers for a dead node itself: only what it is a reply to says who is meant.
-                name = pending.pop(message.metadata.reply_to_message_id, "")
-                if name:
-                    yield name, self._read(message)
+            for sent, name in list(pending.items()):
+                found = self._answer(sent, name, read)
+                if found is not None:
+                    del pending[sent]
+                    yield name, found
             for name in self._restarted(letters, pending.values(), born):
                 pending = {sent: other for sent, other in pending.items() if other != name}
                 yield name, "was restarted in the middle of its work"
@@ -87,17 +98,36 @@ class Post:
         nodes = {name: letters[name].node for name in pending}
         return [name for name, node in nodes.items() if now.get(node, born[node]) != born[node]]
 
-    def _read(self, message: Message) -> Answer | str:
+    def _answer(self, sent: str, name: str, read: Callable[[str, Answer], T]) -> T | str | None:
+        """Return what is read of the answer to a message, or why it cannot be; None: it is not there yet.
+
+        Each is fetched by itself: Flower unpacks what it fetches, and one that it cannot unpack would take
+        the others with it.
+        """
+        try:
+            for message in self.grid.pull_messages([sent]):
+                # Flower answers for a dead node itself: only what it is a reply to says who is meant.
+                if message.metadata.reply_to_message_id == sent:
+                    return self._read(name, message, read)
+        except Exception as error:  # one answer's exception, whatever it is, is that answer's failure
+            return said(error)
+        return None
+
+    def _read(self, name: str, message: Message, read: Callable[[str, Answer], T]) -> T | str:
         if message.has_error():
             code = message.error.code
             return _GONE.get(code, f"Flower's error code {code}; the log of the site says more")
-        try:
-            header, payload = from_records(message.content, self.limit)
-        except (FedscalError, ValueError, TypeError, KeyError) as error:
-            return f"its answer cannot be read ({error})"
+        header, payload = from_records(message.content, self.limit)
         if "refused" in header:
-            return str(header["refused"])[:300]
-        return Answer(header, payload)
+            REFUSAL.check(header, {})
+            return str(header["refused"])
+        return read(name, Answer(header, payload))
+
+
+def said(error: Exception) -> str:
+    """Say why an answer cannot be used; what is no refusal of ours is named by its kind."""
+    kind = "" if isinstance(error, FedscalError) else f"its answer cannot be read: {type(error).__name__}: "
+    return printable(f"{kind}{error}")
 
 
 def _message(letter: Letter, timeout: float) -> Message:

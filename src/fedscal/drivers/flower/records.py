@@ -33,11 +33,21 @@ def from_records(records: RecordDict, limit: int | None = None) -> tuple[dict[st
     """Take ``to_records`` back; more bytes than ``limit`` are refused before one of them is decoded."""
     if set(records) != {_HEADER, _TENSORS} or set(records.array_records[_TENSORS]) != {"safetensors"}:
         raise ModelRefused("the message holds other records than a header and tensors")
-    text, array = str(records.config_records[_HEADER]["json"]), records.array_records[_TENSORS]["safetensors"]
+    text, array = records.config_records[_HEADER]["json"], records.array_records[_TENSORS]["safetensors"]
+    if not isinstance(text, str) or len(records.config_records[_HEADER]) != 1:
+        raise ModelRefused("the message's header is no text")
     size = len(array.data) + len(text)
     if len(text) > _MAX_HEADER or (limit is not None and size > limit):
         raise ModelRefused(f"the message has {size:,} bytes, more than it may")
-    header, bytes_ = json.loads(text), array.numpy()
-    if not isinstance(header, dict) or bytes_.dtype != np.uint8:
+    header, bytes_ = _parsed(text), array.numpy()
+    if not isinstance(header, dict) or bytes_.dtype != np.uint8 or bytes_.ndim != 1:
         raise ModelRefused("the message's header is not an object, or its tensors are not bytes")
     return header, bytes_.tobytes()
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        why = "is nested too deep" if isinstance(error, RecursionError) else "is no JSON"
+        raise ModelRefused(f"the message's header {why}") from error

@@ -10,9 +10,11 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from fedscal.drivers.flower.parcel import pack
-from fedscal.drivers.flower.post import Answer, Letter, Post
+from fedscal.drivers.flower.parcel import pack, unpack
+from fedscal.drivers.flower.post import Answer, Letter, Post, said
+from fedscal.drivers.flower.schema import greeting
 from fedscal.errors import DataRefused, FedscalError, ModelRefused, TooFewClients, UsageError
+from fedscal.fields import printable, shown
 from fedscal.types import ClientId
 
 _log = logging.getLogger(__name__)
@@ -66,27 +68,25 @@ class Roster:
         hello = {"do": "hello", "keys": dict(self.keys)}
         nothing = pack({}, {}, {}, "fp32")[1]
         letters = {str(node): Letter(node, hello, nothing) for node in nodes if node not in known}
-        for name, answer in self.post.ask(letters, _HELLO):
+        for name, answer in self.post.ask(letters, _HELLO, lambda name, answer: answer):
             node = int(name)
             if isinstance(answer, Answer):
-                self._admit(node, nodes[node], answer.header)
+                self._admit(node, nodes[node], answer)
             else:
                 self.warn(f"{nodes[node] or f'node {node}'}: {answer}")
 
-    def _admit(self, node: int, registered: str, header: Mapping[str, Any]) -> None:
-        client = str(header.get("client"))
-        if client not in self.expected:
+    def _admit(self, node: int, registered: str, answer: Answer) -> None:
+        client = answer.header.get("client")
+        if not isinstance(client, str) or client not in self.expected:
             self._strangers.add(node)
-            self.warn(f"a site that this run does not name was left out: {registered or client[:64]}")
+            self.warn(f"a site that this run does not name was left out: {registered or shown(client)}")
             return
         try:
-            self._check(client, registered, header)
-            self.sites[client] = Site(node, str(header["domain"]), int(header["images"]))
+            self._check(client, registered, answer.header)
+            self.sites[client] = _site(node, client, answer)
             self.refused.pop(client, None)
         except FedscalError as error:
             self.refused[client] = error
-        except (KeyError, TypeError, ValueError):
-            self.refused[client] = ModelRefused(f"{client}: its handshake is not one.")
 
     def _check(self, client: ClientId, registered: str, header: Mapping[str, Any]) -> None:
         if registered and registered != client:
@@ -125,11 +125,20 @@ class Roster:
         return str(self.refused.get(client, "is not connected"))
 
 
+def _site(node: int, client: ClientId, answer: Answer) -> Site:
+    """Return what a site says of itself, if it is on the list."""
+    try:
+        greeting(client).check(answer.header, unpack([], answer.payload, {}, "fp32")[1])
+    except Exception as error:  # whatever it is, it is this handshake's failure
+        raise ModelRefused(f"the handshake of {client} was refused: {said(error)}") from error
+    return Site(node, answer.header["domain"], answer.header["images"])
+
+
 def check_stamp(client: ClientId, header: Mapping[str, Any], wanted: Mapping[str, str]) -> None:
     """Refuse a site that is not of the same federation, and say in what it differs."""
     if header.get("version") != wanted["version"]:
         raise UsageError(
-            f"{client} runs fedscal {str(header.get('version'))[:64]} and the server {wanted['version']}: "
+            f"{client} runs fedscal {_version(header)} and the server {wanted['version']}: "
             "install the same version on both."
         )
     if header.get("classes_sha256") != wanted["classes_sha256"]:
@@ -138,3 +147,8 @@ def check_stamp(client: ClientId, header: Mapping[str, Any], wanted: Mapping[str
         )
     if header.get("model_sha256") != wanted["model_sha256"]:
         raise ModelRefused(f"{client} has another source model than the server: give both the same.")
+
+
+def _version(header: Mapping[str, Any]) -> str:
+    known = header.get("version")
+    return printable(known, 64) if isinstance(known, str) else shown(known)

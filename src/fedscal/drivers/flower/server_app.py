@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.superlink.grid import InMemoryGrid
+from torch import Tensor
 
 from fedscal import files
 from fedscal.build import Layout, build_layout
@@ -24,13 +25,14 @@ from fedscal.drivers.flower.driver import OverFlower
 from fedscal.drivers.flower.post import Post
 from fedscal.drivers.flower.programs import ENDED
 from fedscal.drivers.flower.roster import Roster
+from fedscal.drivers.flower.schema import Forms
 from fedscal.errors import FedscalError, UsageError
 from fedscal.metrics import Line
 from fedscal.models.store import find_model, load_model, read_json
 from fedscal.record import RunDirectory
 from fedscal.run import Silent, adapt, resume
 from fedscal.spec import RunSpec
-from fedscal.types import ClientId, Metrics, Weights
+from fedscal.types import ClientId, Metrics
 from fedscal.weights import byte_count
 
 _SLACK = 1_000_000
@@ -81,14 +83,15 @@ class Machines:
     patience: float
     timeout: float
     _roster: Roster = field(init=False)
-    _source: Weights = field(init=False)
+    _forms: Forms = field(init=False)
 
     def __post_init__(self) -> None:
         place = find_model(Path(self.spec.source_model))
-        self._source, card = load_model(place.parent, place.stem)
+        source, card = load_model(place.parent, place.stem)
+        self._forms = Forms.of(self.spec, source, card)
         names = self.spec.clients.removeprefix(PREFIX).split("+")
-        post = Post(self.grid, 2 * byte_count(self._source) + _SLACK)
-        known = stamp(card, self._source)
+        post = Post(self.grid, 2 * byte_count(source) + _SLACK)
+        known = stamp(card, source)
         self._roster = Roster(self.grid, post, names, known, shared_keys(self.spec))
 
     def find(self, progress: Progress) -> Layout:
@@ -96,7 +99,7 @@ class Machines:
         progress.stage(f"waiting for {', '.join(sorted(self._roster.expected))}", 0)
         self._roster.gather(self.patience)
         sites = self._roster.sites
-        return Layout({c: (sites[c].domain, torch.arange(sites[c].images)) for c in sorted(sites)}, [])
+        return Layout({c: (sites[c].domain, _rows(sites[c].images)) for c in sorted(sites)}, [])
 
     def driver(
         self, layout: Layout, directory: RunDirectory, answered: Callable[[ClientId], None]
@@ -105,13 +108,13 @@ class Machines:
         return OverFlower(
             clients=layout.clients,
             roster=self._roster,
-            source=self._source,
+            forms=self._forms,
             run=_run_name(directory.path / "federation.json"),
             keys=shared_keys(self.spec),
             transport=self.spec.transport,
             timeout=self.timeout,
             patience=self.patience,
-            judged=_last_judged(directory.lines()),
+            judged=_last_judged(directory.lines(), self._forms.metrics),
             answered=answered,
         )
 
@@ -123,11 +126,14 @@ def _run_name(path: Path) -> str:
     return str(read_json(path)["run"])
 
 
-def _last_judged(lines: list[Line]) -> dict[ClientId, Metrics]:
+def _rows(count: int) -> Tensor:
+    """Return rows that are known by their number only; a number that somebody else chose takes no memory."""
+    return torch.zeros(1, dtype=torch.int64).expand(count)
+
+
+def _last_judged(lines: list[Line], names: Collection[str]) -> dict[ClientId, Metrics]:
     rows = lines[-1]["clients"] if lines else {}
-    return {
-        client: {n: v for n, v in row.items() if isinstance(v, int | float)} for client, row in rows.items()
-    }
+    return {client: {n: v for n, v in row.items() if n in names} for client, row in rows.items()}
 
 
 class Lines(Silent):

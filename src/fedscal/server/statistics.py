@@ -1,0 +1,63 @@
+r"""BatchNorm's running statistics as the server sees them: what they cannot be, and how far they went.
+
+A distance of weights means nothing to them: a variance of 1e6 is usual in one layer and ruin in another. The
+mean m and the variance v of a channel are those of a Gaussian, and the Fisher information measures a step of
+it in units of its own: ds^2 = dm^2 / v + (d ln v)^2 / 2. So a mean counts in standard deviations of the
+server's model and a variance on a logarithmic scale. As BatchNorm does, v is taken with 1e-5 added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from fedscal.types import Weights
+
+_EPSILON = 1e-5
+_MEAN, _VARIANCE, _COUNTER = "running_mean", "running_var", "num_batches_tracked"
+_PASSES = 16
+"""More passes of an image through one layer than any objective makes in a local epoch."""
+
+
+def impossible(model: Weights, sent: Sequence[Weights], images: int, epochs: int) -> str | None:
+    """Say which statistic no training from the models that were sent can have left, if there is one.
+
+    Args:
+        model: a client's model.
+        sent: the models that it was sent.
+        images: on how many it trained.
+        epochs: for how many local epochs.
+    """
+    counted = _PASSES * images * max(1, epochs)  # a batch holds at least one image
+    for name, tensor in model.items():
+        last = name.rpartition(".")[2]
+        if last == _VARIANCE and bool((tensor < 0).any()):
+            return f"the variance '{name}' is negative"
+        if last == _COUNTER:
+            most = max(int(known[name].max()) for known in sent) + counted
+            if not 0 <= int(tensor.min()) <= int(tensor.max()) <= most:
+                return f"the counter '{name}' is {int(tensor.max()):,}, which it cannot have counted"
+    return None
+
+
+def distance(a: Weights, b: Weights, unit: Weights) -> float:
+    """Return how far the statistics of two models are apart, in units of those of a third."""
+    squares = (
+        _step(a, b, unit, name).square().sum().item()
+        for name in sorted(unit)  # the order in which tensors arrive must not move the last bit
+        if name.rpartition(".")[2] in (_MEAN, _VARIANCE)
+    )
+    return float(sum(squares) ** 0.5)
+
+
+def _step(a: Weights, b: Weights, unit: Weights, name: str) -> Tensor:
+    if name.endswith(_VARIANCE):
+        return (_as_divided_by(a[name]).log() - _as_divided_by(b[name]).log()) / 2**0.5
+    step = a[name].double() - b[name].double()
+    spread = unit.get(name.removesuffix(_MEAN) + _VARIANCE)
+    return step if spread is None else step / _as_divided_by(spread).sqrt()
+
+
+def _as_divided_by(variance: Tensor) -> Tensor:
+    return variance.double() + _EPSILON

@@ -1,0 +1,281 @@
+"""Thousands of answers that no honest site gives: each is on the list and is used, or is dropped by name."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import fields, replace
+
+import pytest
+
+pytest.importorskip("flwr")
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from local_grid import LocalGrid
+from safetensors.torch import load, save
+
+from fedscal import weights
+from fedscal.client import Training, local_update
+from fedscal.drivers.flower import parcel
+from fedscal.drivers.flower.driver import OverFlower
+from fedscal.drivers.flower.post import Post
+from fedscal.drivers.flower.roster import Roster, Site
+from fedscal.drivers.flower.schema import Forms
+from fedscal.drivers.wire import reply_groups, reply_header
+from fedscal.errors import FedscalError
+from fedscal.evaluate import judge
+from fedscal.methods import build_objective, build_rule
+from fedscal.models.network import predict
+from fedscal.objective.style import style
+from fedscal.rng import Streams
+from fedscal.server.rule import ServerState
+from fedscal.server.screen import screen
+from fedscal.types import Failure, Package, Reply
+from toys import CLASSES, SIDE, blobs, client_data, tiny_network
+
+COUNT = 8
+SOURCE = weights.snapshot(tiny_network().state_dict())
+OBJECTIVE, RULE = build_objective("fedscal", "shot", {}), build_rule("fedscal", {"norm_limit": 3.0})
+FORMS = Forms(OBJECTIVE, RULE, style, 2, SOURCE, CLASSES, (1, SIDE, SIDE))
+PACKAGE = Package(3, 0.05, {"server": SOURCE})
+DATA = client_data(COUNT)
+REPLY, _ = local_update(PACKAGE, {}, DATA, OBJECTIVE, Training(2, 4), Streams(0, "a", 3), tiny_network())
+METRICS = judge(predict(tiny_network(), DATA.images, DATA.views.evaluate), None, blobs(COUNT)[1])
+STAMP = {"version": "0.1", "classes_sha256": "0" * 64, "model_sha256": "f" * 64}
+NONE = parcel.pack({}, {}, SOURCE, "fp32")[1]
+
+
+def answer(header, models=None):
+    names, payload = parcel.pack(models or {}, {}, SOURCE, "fp32")
+    return parcel.described({**header, "client": "a", **STAMP}, names, "fp32"), payload
+
+
+ANSWERS = {
+    "hello": answer({"domain": "a", "images": COUNT}),
+    "train": answer({**reply_header(REPLY), "metrics": METRICS}, {"weights": reply_groups(REPLY)["weights"]}),
+    "evaluate": answer({"metrics": METRICS}),
+}
+
+
+class Honest:
+    """A site that says what is said above."""
+
+    def answer(self, header, payload):
+        return ANSWERS[header["do"]]
+
+
+def driver_over(changed) -> OverFlower:
+    """Return a driver over a site that gives one answer in the place of its own, and was honest before."""
+    grid = LocalGrid({1: Honest()})
+    grid.tamper[1] = lambda header, payload: changed
+    roster = Roster(grid, Post(grid, 100_000), ["a"], STAMP, {}, sites={"a": Site(1, "a", COUNT)})
+    return OverFlower(["a"], roster, FORMS, "0", {}, "fp32", 5, 0, {"a": METRICS})
+
+
+ODD_WORDS = [
+    "average",
+    "domain",
+    "epochs",
+    "stale",
+    "refused",
+    "\n",
+    "\x00",
+    "\u202e",
+    "\ud800",
+    "/etc",
+    "x" * 400,
+]
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([0, -1, 1, COUNT, 2**63, 10**12, 10**400, -(10**400)])
+    | st.floats()
+    | st.text(st.characters(), max_size=20)
+    | st.sampled_from(ODD_WORDS)
+)
+NAMES = st.sampled_from([*ODD_WORDS, *ANSWERS["train"][0], *METRICS]) | st.text(st.characters(), max_size=5)
+JUNK = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def containers(value):
+    """Yield every list and object of a header, the header first."""
+    if isinstance(value, dict | list):
+        yield value
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from containers(inner)
+
+
+@st.composite
+def headers(draw, kind):
+    """Change one to three values of an honest header, at any depth: another, a missing or an unknown one."""
+    header = copy.deepcopy(ANSWERS[kind][0])
+    for _ in range(draw(st.integers(1, 3))):
+        place = draw(st.sampled_from(list(containers(header))))
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        if keys and draw(st.booleans()):
+            key = draw(st.sampled_from(keys))
+            if draw(st.integers(0, 3)):
+                place[key] = draw(JUNK)
+            else:
+                del place[key]
+        elif isinstance(place, dict):
+            place[draw(NAMES)] = draw(JUNK)
+        else:
+            place.append(draw(JUNK))
+    return header, ANSWERS[kind][1]
+
+
+KINDS = [
+    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.bool,
+    torch.complex64, torch.float8_e4m3fn,
+]  # fmt: skip
+
+
+@st.composite
+def tensors(draw, name):
+    """Return a tensor in the place of the model's tensor of a name."""
+    usual = SOURCE[name]
+    shape = draw(st.sampled_from([tuple(usual.shape), (), (0,), (1, *usual.shape), (3,)]))
+    value = draw(st.sampled_from([0.0, 1.0, -1.0, 1e6, -1e6, 3e38, float("inf"), float("nan")]))
+    kind = draw(st.sampled_from([usual.dtype, *KINDS]))
+    return torch.full(shape, value if kind.is_floating_point or kind.is_complex else int(value == 1)).to(kind)
+
+
+@st.composite
+def models(draw, kind):
+    """Change the tensors of an honest answer."""
+    header, payload = ANSWERS[kind]
+    found = load(payload)
+    for _ in range(draw(st.integers(1, 2))):
+        name = draw(st.sampled_from(sorted(SOURCE)))
+        group = draw(st.sampled_from(["weights/"] * 3 + ["report:x/", "profile/", "", "memory:x/"]))
+        found[group + draw(st.just(name) | NAMES)] = draw(tensors(name))
+    return header, save({name.encode("utf8", "replace").decode(): tensor for name, tensor in found.items()})
+
+
+@st.composite
+def records(draw, kind):
+    """Send something that is no message of ours: torn JSON, deep JSON, torn tensors, other records."""
+    header, payload = ANSWERS[kind]
+    text, cut = json.dumps(header), draw(st.integers(0, 2000))
+    texts = [text, text[:cut], text * 2, "[" * 100_000, '{"a":' * 9000, "9" * 5000, '{"client": NaN}', ""]
+    raw = draw(st.sampled_from([payload, payload[:cut], b"", NONE, payload[::-1]]) | st.binary(max_size=64))
+    kinds = [np.uint8, np.int8] if len(raw) % 8 else [np.uint8, np.float64, np.uint8]
+    array = Array(np.frombuffer(raw, draw(st.sampled_from(kinds))))
+    said = ConfigRecord({"json": draw(st.sampled_from(texts) | st.text(max_size=30) | st.integers(0, 9))})
+    found = {
+        "header": said,
+        "tensors": ArrayRecord({draw(st.sampled_from(["safetensors"] * 3 + ["x"])): array}),
+    }
+    odd = draw(st.sampled_from([{}, {}, {}, {"more": said}, {"header": found["tensors"]}, {"tensors": said}]))
+    return RecordDict({**found, **odd})
+
+
+def answers(kind):
+    return headers(kind) | models(kind) | records(kind)
+
+
+def many(count):
+    """Return settings for so many examples, whatever the machine's speed; the same ones every time."""
+    slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+    return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=slow)
+
+
+def assert_named(reason: str) -> None:
+    assert reason
+    assert reason.isprintable()
+    assert len(reason) <= 600
+
+
+def assert_used_or_named(found: list[Reply | Failure]) -> None:
+    """Screen an answer, merge it if it is sound, and write its record down."""
+    sound, failures = screen(found, {"a": PACKAGE}, RULE.reports)
+    assert [one.client for one in (*sound, *failures)] == ["a"]
+    for failure in failures:
+        assert_named(failure.reason)
+    for one in sound:
+        state = RULE.merge(ServerState({"server": SOURCE}), [one, replace(REPLY, client="b")])
+        assert weights.first_not_finite(state.models["server"]) is None
+        assert (state.models["server"]["backbone.1.running_var"] >= 0).all()
+        assert json.dumps(reply_header(one), allow_nan=False)
+
+
+def test_the_honest_answer_is_used_as_it_is():
+    (found,) = driver_over(ANSWERS["train"]).exchange({"a": PACKAGE})
+    assert isinstance(found, Reply)
+    assert weights.digest(found.weights) == weights.digest(REPLY.weights)
+    assert reply_header(found) == reply_header(REPLY)
+    assert screen([found], {"a": PACKAGE}, RULE.reports) == ([found], [])
+    assert driver_over(ANSWERS["evaluate"]).evaluate({"a": SOURCE}) == {"a": METRICS}
+
+
+@many(700)
+@given(answers("train"))
+def test_any_answer_to_training_is_used_or_named(changed):
+    assert_used_or_named(list(driver_over(changed).exchange({"a": PACKAGE})))
+
+
+@many(200)
+@given(answers("evaluate"))
+def test_any_judgement_is_used_or_the_last_one_stands(changed):
+    (found,) = driver_over(changed).evaluate({"a": SOURCE}).values()
+    assert found.keys() - {"stale"} == METRICS.keys()
+    assert json.dumps(found, allow_nan=False)
+    assert 0 <= found["accuracy"] <= 100
+    assert found["images"] == COUNT
+
+
+@many(200)
+@given(answers("hello"))
+def test_any_handshake_is_used_or_named(changed):
+    roster, warnings = driver_over(changed).roster, []
+    roster.sites, roster.warn = {}, warnings.append
+    roster.meet()
+    for reason in [*warnings, *map(str, roster.refused.values())]:
+        assert_named(reason)
+    assert all(isinstance(error, FedscalError) and error.exit_code > 1 for error in roster.refused.values())
+    for site in roster.sites.values():
+        assert 1 <= site.images <= 10**9
+        assert site.domain != "average"
+    assert len(roster.sites) + len(roster.refused) + len(warnings) == 1
+
+
+STRANGE = [
+    torch.ones(4).to_sparse(), torch.ones(4, device="meta"), torch.ones(4, dtype=torch.complex64),
+    torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8), torch.ones(()), torch.ones(4, 4),
+    torch.ones(4).expand(9, 4), torch.full((4,), -1.0), torch.full((4,), torch.nan), torch.full((4,), 3e38),
+    torch.tensor(2**62), torch.tensor(-1), None, "tensor", 7,
+]  # fmt: skip
+FIELDS = [one.name for one in fields(Reply) if one.name != "client"]
+
+
+@st.composite
+def replies(draw):
+    """Change one to three fields of an honest reply, as a broken client in this process could."""
+    found = REPLY
+    for _ in range(draw(st.integers(1, 3))):
+        name = draw(
+            st.sampled_from([one.name for one in fields(Reply) if one.name != "client"] + ["tensor"] * 3)
+        )
+        known = found.weights if isinstance(found.weights, dict) else {}
+        odd = {
+            **known,
+            draw(st.sampled_from(sorted(SOURCE)) | NAMES | LEAVES): draw(st.sampled_from(STRANGE)),
+        }
+        found = replace(found, **({"weights": odd} if name == "tensor" else {name: draw(JUNK)}))
+    return found
+
+
+@many(700)
+@given(replies())
+def test_any_reply_of_this_machine_is_used_or_named(changed):
+    assert_used_or_named([changed])
