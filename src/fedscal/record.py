@@ -33,7 +33,7 @@ _WILL = "the result will not be bit-identical to that of an uninterrupted run"
 _DECIDING = {
     "fedscal": _MAY,
     "python": _MAY,
-    "torch": _WILL,
+    "torch": _MAY,
     "machine": _WILL,
     "processor": _WILL,
     "device": _WILL,
