@@ -27,6 +27,7 @@ from fedscal.record import RunDirectory
 from fedscal.run import adapt
 from fedscal.spec import RunSpec, parse_assignments
 from fedscal.types import ClientId, Failure, Package, Reply, Weights
+from fedscal.weights import is_statistic
 
 KEYS = {"participation": 1.0, "rounds": 4, "local_epochs": 2, "source": "mnist", "workers": 1}
 DEFENCES: dict[str, dict[str, Any]] = {
@@ -39,28 +40,51 @@ DEFENCES: dict[str, dict[str, Any]] = {
 }
 
 
-def _scaled(reply: Weights, sent: Weights, factor: float) -> dict[str, torch.Tensor]:
-    """Return the server's model plus ``factor`` times the step that was really taken."""
-    return {
-        name: (sent[name] + factor * (tensor - sent[name])).to(tensor.dtype)
-        if tensor.is_floating_point()
-        else tensor
-        for name, tensor in reply.items()
-    }
+Model = dict[str, torch.Tensor]
 
 
-ATTACKS: dict[str, Callable[[Weights, Weights], dict[str, torch.Tensor]] | None] = {
+def _scaled(reply: Weights, sent: Weights, factor: float) -> Model:
+    """Return the server's model plus ``factor`` times the step that was really taken; honest statistics."""
+
+    def moved(name: str) -> torch.Tensor:
+        return (sent[name] + factor * (reply[name] - sent[name])).to(reply[name].dtype)
+
+    return _with(reply, lambda n: reply[n].is_floating_point() and not is_statistic(n), moved)
+
+
+def _with(reply: Weights, chosen: Callable[[str], bool], change: Callable[[str], torch.Tensor]) -> Model:
+    """Return an honest reply, but for the tensors of some names."""
+    return {name: change(name) if chosen(name) else tensor for name, tensor in reply.items()}
+
+
+def _with_variances(reply: Weights, factor: float, shift: float) -> Model:
+    return _with(reply, lambda n: n.endswith("running_var"), lambda n: factor * reply[n] + shift)
+
+
+def _far_means(reply: Weights, sent: Weights) -> Model:
+    """Return an honest reply whose running means lie ten standard deviations off."""
+
+    def moved(name: str) -> torch.Tensor:
+        return reply[name] + 10 * reply[name.removesuffix("mean") + "var"].sqrt()
+
+    return _with(reply, lambda n: n.endswith("running_mean"), moved)
+
+
+ATTACKS: dict[str, Callable[[Weights, Weights], Model] | None] = {
     "none": None,
     "x1000": lambda reply, sent: _scaled(reply, sent, 1000.0),
     "sign flipped": lambda reply, sent: _scaled(reply, sent, -1.0),
     "sign flipped x10": lambda reply, sent: _scaled(reply, sent, -10.0),
+    "variances -1e6": lambda reply, sent: _with_variances(reply, 0, -1e6),
+    "variances x1e6": lambda reply, sent: _with_variances(reply, 1e6, 0),
+    "means +10 sd": _far_means,
 }
 
 
 class Attacked(InProcess):
     """A driver whose first client answers with something else than it learned."""
 
-    attack: Callable[[Weights, Weights], dict[str, torch.Tensor]]
+    attack: Callable[[Weights, Weights], Model]
 
     def exchange(self, packages: Mapping[ClientId, Package]) -> Iterator[Reply | Failure]:
         """Yield the clients' answers, the bad one's changed."""
@@ -75,7 +99,7 @@ class Attacked(InProcess):
 class WithAttacker(Embedded):
     """The embedded federation with a bad client in it."""
 
-    attack: Callable[[Weights, Weights], dict[str, torch.Tensor]]
+    attack: Callable[[Weights, Weights], Model]
 
     def driver(
         self, layout: Layout, directory: RunDirectory, answered: Callable[[ClientId], None]
