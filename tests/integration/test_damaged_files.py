@@ -187,6 +187,7 @@ def test_a_damaged_source_model_is_trained_again_and_never_used(
 def test_damaged_data_are_found_and_built_again(fedscal, tmp_path, tiny_runs, name, damage: Damage):
     cache = tmp_path / "cache"
     folder = Path(shutil.copytree(fedscal.cache / "data" / "tiny-v1", cache / "data" / "tiny-v1"))
+    shutil.copytree(fedscal.cache / "source", cache / "source", ignore=shutil.ignore_patterns(".*"))
     whole = contents(folder)
     damage(folder / name, tmp_path / "canary")
     checked = fedscal("data", "check", "tiny", cache=cache)

@@ -243,7 +243,7 @@ def test_an_interrupt_that_a_library_swallows_is_not_lost(fedscal, tmp_path):
     assert len(rows(run)) == 1, "it did not wait for the round"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_a_run_with_workers_stops_with_them_in_the_middle_of_a_training(fedscal, tmp_path, number):
     run = tmp_path / "run"
     child = fedscal.start("run", *TINY, *LONG, "workers=2", "--quiet", "--out", run)

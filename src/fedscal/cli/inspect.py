@@ -85,7 +85,7 @@ def doctor(
         list[int] | None, typer.Option("--port", help="A port of this machine that must be free.")
     ] = None,
     run: Annotated[
-        Path | None, typer.Option("--run", metavar="DIR", help="A run: name what differs where it was begun.")
+        Path | None, typer.Option("--run", metavar="DIR", help="A run: what differs from where it was begun.")
     ] = None,
     as_json: Json = False,
 ) -> None:
