@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import logging
 import os
 import socket
@@ -16,6 +15,7 @@ import threading
 import time
 from pathlib import Path
 
+from fedscal.documents import read_json
 from fedscal.drivers.flower.bench import Bench
 from fedscal.drivers.flower.programs import SITE_FILE
 from fedscal.drivers.frames import read_frame, stream_of, write_frame
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 def bench_in(folder: Path) -> Bench:
     """Return the bench that ``fedscal flower site`` described in a folder."""
-    described = json.loads((folder / SITE_FILE).read_bytes())
+    described = read_json(folder / SITE_FILE)
     return Bench(described["name"], described["keys"], folder)
 
 
