@@ -45,9 +45,10 @@ def _refuse_strange_link(place: Path) -> None:
     """Refuse a link that another user made, or that leads to where another user may replace files."""
     if not place.is_symlink() or not hasattr(os, "geteuid"):
         return
-    found = [place.lstat(), *([place.stat()] if place.exists() else [])]
-    strange = any(entry.st_uid not in _trusted() for entry in found)
-    if strange or found[-1].st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
+    link, target = place.lstat(), place.stat() if place.exists() else None
+    owners = {link.st_uid} if target is None else {link.st_uid, target.st_uid}
+    open_to_all = target and target.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH
+    if open_to_all or owners - _trusted():
         raise UsageError(
             f"the cache {place} is a link to a place of other users, {os.path.realpath(place)}. "
             "Remove the link, or set FEDSCAL_CACHE to a directory by its own name."
@@ -102,14 +103,18 @@ def write_bytes(path: Path, data: bytes) -> None:
 @contextmanager
 def reading(path: Path, most: int) -> Iterator[BufferedReader]:
     """Open a regular file of at most so many bytes; a device, a pipe or a larger file is an OSError."""
-    # A pipe that nobody writes to would hold up a plain open for ever.
-    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+    with open(path, "rb", opener=_at_once) as file:
         entry = os.fstat(file.fileno())
         if not stat.S_ISREG(entry.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         if entry.st_size > most:
             raise OSError(errno.EINVAL, f"it is too large, more than {most:,} bytes", str(path))
         yield file
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open without waiting: a pipe that nobody writes to would hold up a plain open for ever."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def read_bytes(path: Path, most: int) -> bytes:

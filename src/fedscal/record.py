@@ -6,7 +6,6 @@ import logging
 import os
 import platform
 import shlex
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -134,8 +133,6 @@ class RunDirectory:
         except ModelRefused as error:
             raise ModelRefused(f"{error} {self.how_to_start_anew()}") from error
         last = found.round if found else -1
-        if record.trouble and len(record.lines) > last + 1:
-            warnings.warn(f"{record.path}: {record.trouble}.", stacklevel=2)
         self.journal.restart(record.lines[: last + 1])
         self.checkpoints.forget_after(last)
         return found, record.lines[: last + 1]

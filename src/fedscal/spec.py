@@ -193,8 +193,9 @@ def all_options() -> dict[str, Option]:
 
 
 def dump_toml(values: Mapping[str, Value]) -> str:
-    """Write flat keys as TOML; a JSON scalar is a TOML scalar."""
-    return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in values.items())
+    """Write flat keys as TOML; a JSON scalar is a TOML scalar, but for a character that JSON leaves bare."""
+    lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in values.items())
+    return "".join(lines).replace("\x7f", "\\u007f")
 
 
 def read_recipe(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +61,10 @@ def _unfinished(run: Path) -> Path:
     return run
 
 
+def _without_log(found: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in found.items() if name != "events.log"}
+
+
 @each_damage
 @pytest.mark.parametrize("kind", ["state.safetensors", "manifest.json", "memory"])
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_it_used(
@@ -93,9 +98,8 @@ def test_without_a_whole_checkpoint_the_run_is_refused_with_the_file_named(
     assert str(run / "checkpoints") in ended.error
     assert "state.safetensors" in ended.error
     assert not (tmp_path / "canary").exists()
-    assert {name: data for name, data in contents(run).items() if name != "events.log"} == {
-        name: data for name, data in before.items() if name != "events.log"
-    }
+    assert _without_log(contents(run)) == _without_log(before)
+    assert _way_out(ended.err)[:2] == ["run", str(run / "spec.toml")]
 
 
 def test_a_manifest_cannot_point_out_of_its_directory(fedscal, tmp_path, tiny_runs, copy_of):
@@ -114,28 +118,110 @@ def test_a_manifest_cannot_point_out_of_its_directory(fedscal, tmp_path, tiny_ru
         assert summary(run)["weights_sha256"] == summary(tiny_runs["fedmoon"])["weights_sha256"]
 
 
-@pytest.mark.parametrize("kept", [0, 1, 2, 3], ids="{} lines left".format)
-def test_lost_metrics_never_change_the_result(fedscal, tiny_runs, copy_of, kept):
-    """The checkpoint is of round 3: rounds must not be run again from its state."""
-    run = _unfinished(copy_of(tiny_runs["fedscal"]))
-    metrics = run / "metrics.jsonl"
-    metrics.write_bytes(b"".join(metrics.read_bytes().splitlines(keepends=True)[:kept]))
-    ended = fedscal("run", "--resume", run, "--quiet", "--no-report")
-    assert ended.code in (0, 4), ended.err
-    if ended.code == 0:
-        assert same_result(run, tiny_runs["fedscal"])
-    else:
-        assert "metrics.jsonl" in ended.error
+# -- the record -------------------------------------------------------------------------------------------
+
+# What is done to the four lines of metrics.jsonl, and how many are whole afterwards. The checkpoints are of
+# rounds 2 and 3, so three lines are needed to go on.
+Lines = list[bytes]
+RECORDS: dict[str, tuple[Callable[[Lines], bytes], int]] = {
+    **{f"cut to {n} lines": (lambda lines, n=n: b"".join(lines[:n]), n) for n in range(4)},
+    **{f"cut in line {n + 1}": (lambda lines, n=n: b"".join(lines[:n]) + lines[n][:99], n) for n in range(4)},
+    "cut before its last newline": (lambda lines: b"".join(lines)[:-1], 3),
+    **{f"a bit of line {n + 1}": (lambda lines, n=n: _flipped(lines, n, 200), n) for n in range(4)},
+    "a bit of a checksum": (lambda lines: _flipped(lines, 3, 14), 3),
+    "a bit of a checksum's name": (lambda lines: _flipped(lines, 1, 3), 1),
+    "a newline": (lambda lines: _flipped(lines, 0, -1), 0),
+    "lines in another order": (lambda lines: b"".join([lines[0], lines[2], lines[1], lines[3]]), 1),
+    "a line twice": (lambda lines: b"".join([*lines, lines[3]]), 4),
+    "rubbish at the end": (lambda lines: b"".join([*lines, bytes(1000)]), 4),
+    "a line that is none": (lambda lines: b"".join([lines[0], b"{]\n", *lines[2:]]), 1),
+}
 
 
-def test_a_damaged_line_of_metrics_is_refused_with_its_number(fedscal, tiny_runs, copy_of):
-    run = _unfinished(copy_of(tiny_runs["fedscal"]))
+def _flipped(lines: Lines, line: int, place: int) -> bytes:
+    changed = bytearray(lines[line])
+    changed[place] ^= 1
+    return b"".join([*lines[:line], changed, *lines[line + 1 :]])
+
+
+def _way_out(error: str) -> list[str]:
+    """Return the words of the command that an error offers."""
+    return shlex.split(error.partition("start anew: fedscal ")[2].partition(",")[0])
+
+
+@pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
+@pytest.mark.parametrize("damage", RECORDS)
+def test_a_damaged_record_is_mended_from_the_last_whole_state_or_nothing_is_touched(
+    fedscal, tiny_runs, copy_of, method, damage
+):
+    run, (change, whole) = _unfinished(copy_of(tiny_runs[method])), RECORDS[damage]
     metrics = run / "metrics.jsonl"
-    lines = metrics.read_bytes().splitlines(keepends=True)
-    metrics.write_bytes(b"".join([lines[0], b"{]\n", *lines[2:]]))
+    metrics.write_bytes(change(metrics.read_bytes().splitlines(keepends=True)))
+    before = contents(run)
+    ended = fedscal("run", "--resume", run, "--no-report")
+    if whole >= 3:
+        assert ended.code == 0, ended.err
+        assert ("line 4 is" in ended.out) == (whole == 3), "what comes after the state is not needed"
+        assert same_result(run, tiny_runs[method])
+        return
+    assert ended.code == 4
+    assert f"metrics.jsonl: line {whole + 1} is" in ended.error
+    assert _without_log(contents(run)) == _without_log(before), "it may still be mended by hand"
+
+
+@pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
+def test_the_way_out_that_a_refused_run_names_works(fedscal, tmp_path, tiny_runs, copy_of, method):
+    run = _unfinished(copy_of(tiny_runs[method]))
+    (run / "metrics.jsonl").unlink()
+    for _ in range(2):
+        ended = fedscal("run", "--resume", run, "--quiet")
+        assert ended.code == 4
+        assert "metrics.jsonl: it is gone" in ended.error
+    assert fedscal(*_way_out(ended.err), "--quiet", "--no-report", cwd=tmp_path).code == 0
+    assert same_result(tmp_path / "OTHER", tiny_runs[method])
+
+
+def test_the_record_of_another_run_is_not_taken_for_the_run_s_own(fedscal, tiny_runs, copy_of):
+    run = _unfinished(copy_of(tiny_runs["fedmoon"]))
+    shutil.copy(tiny_runs["fedscal"] / "metrics.jsonl", run / "metrics.jsonl")
     ended = fedscal("run", "--resume", run, "--quiet")
     assert ended.code == 4
-    assert "line 2" in ended.error
+    assert "is not what it was when round 3 was saved" in ended.error
+
+
+def test_a_damaged_checkpoint_and_a_cut_record_meet_in_the_round_that_both_have(fedscal, tiny_runs, copy_of):
+    run = _unfinished(copy_of(tiny_runs["fedmoon"]))
+    _flip(run / "checkpoints" / "round-0003" / "state.safetensors", run)
+    metrics = run / "metrics.jsonl"
+    metrics.write_bytes(b"".join(metrics.read_bytes().splitlines(keepends=True)[:3]))
+    assert fedscal("run", "--resume", run, "--quiet", "--no-report").code == 0
+    assert same_result(run, tiny_runs["fedmoon"])
+
+
+def test_without_checkpoints_finished_rounds_are_not_done_again_unasked(fedscal, tiny_runs, copy_of):
+    run = _unfinished(copy_of(tiny_runs["fedmoon"]))
+    shutil.rmtree(run / "checkpoints")
+    ended = fedscal("run", "--resume", run, "--quiet")
+    assert ended.code == 4
+    assert "holds no checkpoint" in ended.error
+    assert len(rows(run)) == 4
+
+
+@pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
+def test_a_run_of_the_version_before_checksums_opens_resumes_and_reports(fedscal, tiny_runs, copy_of, method):
+    run = _unfinished(copy_of(tiny_runs[method]))
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    old = [json.dumps({key: line[key] for key in line if key != "check"}) + "\n" for line in lines]
+    (run / "metrics.jsonl").write_text("".join(old))
+    for manifest in (run / "checkpoints").glob("*/manifest.json"):
+        known = json.loads(manifest.read_text())
+        kept = {key: known[key] for key in ("round", "files", "memories")}
+        manifest.write_text(json.dumps(kept, indent=1))
+    shutil.rmtree(run / "checkpoints" / "round-0003")
+    assert fedscal("report", run).code == 0
+    assert fedscal("run", "--resume", run, "--quiet", "--no-report").code == 0
+    assert same_result(run, tiny_runs[method])
+    assert (run / "metrics.jsonl").read_text().count('{"check": ') == 4
 
 
 @pytest.mark.parametrize("text", ["", "rounds = [", "\x00\xff", 'rounds = "many"'])

@@ -201,7 +201,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_goes_on_to_the_same_bits(fedsc
     until(lambda: (run / "checkpoints" / "round-0001").exists())
     child.send(number)
     ended = child.wait()
-    assert ended.code == 130
+    assert ended.code == 128 + number
     assert not (run / "summary.json").exists()
     assert fedscal(*_begin_or_resume(run, *words)).code == 0
     assert same_result(run, tmp_path / "whole")
@@ -216,12 +216,13 @@ def test_a_program_of_its_own_stops_in_the_middle_of_a_training(cache, tmp_path,
         time.sleep(0.3)
         process.send_signal(number)
         said = process.communicate(timeout=120)[1]
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert "Traceback" not in said
     assert len(rows(run)) == 1, "it did not wait for the round"
 
 
-def test_an_interrupt_that_a_library_swallows_is_not_lost(fedscal, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_that_a_library_swallows_is_not_lost(fedscal, tmp_path, number):
     swallow = (
         "import fedscal.client as c\n"
         "real, heard = c._descend, []\n"
@@ -238,8 +239,8 @@ def test_an_interrupt_that_a_library_swallows_is_not_lost(fedscal, tmp_path):
     child = fedscal.start("run", *TINY, *LONG, "--quiet", "--out", run, before=swallow)
     until(lambda: (run / "checkpoints" / "round-0000").exists())
     time.sleep(0.3)
-    child.send(signal.SIGINT)
-    assert child.wait().code == 130
+    child.send(number)
+    assert child.wait().code == 128 + number
     assert len(rows(run)) == 1, "it did not wait for the round"
 
 
@@ -253,10 +254,39 @@ def test_a_run_with_workers_stops_with_them_in_the_middle_of_a_training(fedscal,
     assert len(helpers) == 2
     child.send(number)
     ended = child.wait()
-    assert ended.code == 130
+    assert ended.code == 128 + number
     assert not any(alive(pid) for pid in helpers)
     assert "Traceback" not in ended.err
     assert len(rows(run)) == 1, "it did not wait for the round"
+
+
+def test_a_signal_to_a_run_and_its_workers_fails_no_client_and_the_run_goes_on(fedscal, tmp_path, tiny_runs):
+    """A service manager sends SIGTERM to every process of a run."""
+    run, words = tmp_path / "run", [*TINY, "method=fedmoon", "workers=2", "--quiet", "--no-report"]
+    gate = Gate(tmp_path / "gate")
+    held = {"TEST_BEFORE": gate.before("fedscal.drivers.site", "local_update")}
+    child = fedscal.start("run", *words, "--out", run, env=held)
+    until(lambda: len(gate.reached) == 2)
+    helpers = children(child.pid)
+    for pid in [*helpers, child.pid]:  # the workers first, which is the worst order
+        os.kill(pid, signal.SIGTERM)
+    assert child.wait().code == 143
+    until(lambda: not any(alive(pid) for pid in helpers))
+    assert len(rows(run)) == 1
+    assert fedscal("run", "--resume", run, "workers=1", "--quiet", "--no-report").code == 0
+    assert same_result(run, tiny_runs["fedmoon"])
+
+
+def test_a_comparison_that_is_terminated_ends_its_runs_and_says_how_to_go_on(fedscal, tmp_path):
+    child = fedscal.start("compare", *TINY, *LONG, "seeds=0,1", "--jobs", "2", "--out", tmp_path)
+    until(lambda: len(list(tmp_path.glob("*/checkpoints/round-0000"))) == 2)
+    runs = children(child.pid)
+    assert len(runs) == 2
+    child.send(signal.SIGTERM)
+    ended = child.wait()
+    assert ended.code == 143
+    assert "repeating" in ended.error
+    until(lambda: not any(alive(pid) for pid in runs))
 
 
 # -- What a stop must not change --------------------------------------------------------------------------

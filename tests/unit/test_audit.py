@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,20 @@ def test_a_folder_that_is_no_class_and_a_broken_file_are_named(model: Path, tmp_
     Image.new("L", (4, 4)).save(tmp_path / "ward" / "unheard" / "1.png")
     with pytest.raises(DataRefused, match="'unheard' is no class of the model"):
         audit(good, None, tmp_path / "ward")
+
+
+def test_the_card_holds_no_markup_of_names_that_users_chose(model: Path, toy_benchmark: Benchmark) -> None:
+    evil = "<script>alert(1)</script> ![x](http://evil.example) |\n# x"
+    renamed = replace(toy_benchmark, classes=(evil, "b", "c"))
+    save(model / "model", "last", tiny_network(seed=0), renamed)
+    (model / "spec.toml").write_text('method = "<b>"\n')
+    said = {"clients": {evil: {"domain": evil, "images": 9}}, "participants": [], "warnings": [evil]}
+    (model / "metrics.jsonl").write_text(json.dumps({"round": 0, **said}) + "\n")
+    card = card_of(model)
+    assert card.count("&lt;script&gt;alert(1)") == 3, "in the classes, the sites and the warnings"
+    assert "<" not in card
+    assert "[x](" not in card.replace("\\[", "")
+    assert "\n# x" not in card
 
 
 def test_the_command_keeps_its_numbers_and_the_card_shows_them(

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fedscal import files, weights
-from fedscal.errors import DirectoryBusy, ModelRefused, OutOfSpace
-from fedscal.models.store import load_model, model_files, read_json
+from fedscal.errors import DirectoryBusy, ModelRefused, OutOfSpace, UsageError
+from fedscal.models.store import load_model, model_files, read_card, read_json
 from toys import model
 
 
@@ -162,8 +162,49 @@ def test_where_the_cache_is(given: dict[str, str], expected: str, monkeypatch: p
     assert files.cache_dir() == Path(expected)
 
 
+def test_a_link_of_the_user_to_another_disk_of_his_own_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "cache").symlink_to(tmp_path / "disk")
+    (tmp_path / "disk" / "data").symlink_to(tmp_path / "not there yet")
+    monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path / "cache"))
+    assert files.cache_dir("data", "x") == tmp_path / "cache" / "data" / "x"
+
+
+@pytest.mark.parametrize("link", [(), ("data",), ("data", "digits-v1")], ids=["cache", "data", "digits"])
+@pytest.mark.parametrize("strange", ["another user's", "anybody's"])
+def test_a_link_to_a_place_of_others_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: tuple[str, ...], strange: str
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    path = tmp_path.joinpath("cache", *link)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(place)
+    if strange == "anybody's":
+        place.chmod(0o777)
+    else:
+        monkeypatch.setattr(files, "_trusted", lambda: {os.geteuid() + 1})
+    monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(UsageError, match="is a link to a place of other users"):
+        files.cache_dir("data", "digits-v1")
+    place.chmod(0o1777)  # with the sticky bit others can add files, but not replace ours
+    if strange == "anybody's":
+        files.cache_dir("data", "digits-v1")
+
+
+def test_a_shared_cache_by_its_own_name_is_the_user_s_choice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_trusted", lambda: {os.geteuid() + 1})
+    monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path))
+    assert files.cache_dir() == tmp_path
+
+
 def save(folder: Path) -> None:
-    for name, data in model_files("model", model(1.0), {"classes": ["b", "a"]}).items():
+    card = {"model": "convnet", "shape": [1, 32, 32], "classes": ["b", "a"]}
+    for name, data in model_files("model", model(1.0), card).items():
         files.write_bytes(folder / name, data)
 
 
@@ -183,9 +224,35 @@ def test_a_model_that_is_not_what_its_card_says_is_refused(tmp_path: Path) -> No
 
 def test_a_card_without_a_hash_vouches_for_nothing(tmp_path: Path) -> None:
     save(tmp_path)
-    (tmp_path / "model.json").write_text("{}")
-    with pytest.raises(ModelRefused, match="is damaged"):
+    card = json.loads((tmp_path / "model.json").read_text())
+    del card["file_sha256"]
+    (tmp_path / "model.json").write_text(json.dumps(card))
+    with pytest.raises(ModelRefused, match="it has no file_sha256"):
         load_model(tmp_path, "model")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(
+            ("classes", value)
+            for value in ("ba", [1, 2], [], ["a", "a"], ["\ud800", "a"], None, [["a"], "b"])
+        ),
+        *(
+            ("shape", value)
+            for value in ("1", [1, 32], [1, 32, 32.0], [0, 32, 32], [1, 32, 10**9], [True, 32, 32])
+        ),
+        *(("model", value) for value in (None, 3, ["convnet"])),
+        *(("source_accuracy", value) for value in ("high", [1])),
+    ],
+)
+def test_a_card_of_wrong_kinds_is_refused_with_the_key_named(tmp_path: Path, key: str, value: object) -> None:
+    save(tmp_path)
+    card = json.loads((tmp_path / "model.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps({**card, key: value}))
+    for read in (lambda: load_model(tmp_path, "model"), lambda: read_card(str(tmp_path))):
+        with pytest.raises(ModelRefused, match=f"{key}|no text"):
+            read()
 
 
 @pytest.mark.parametrize("content", [None, "[1]", "{"], ids=["missing", "a list", "cut"])
