@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from fedscal.documents import parse_json
 from fedscal.errors import ModelRefused
 
 _HEADER, _TENSORS = "header", "tensors"
@@ -47,7 +48,6 @@ def from_records(records: RecordDict, limit: int | None = None) -> tuple[dict[st
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        why = "is nested too deep" if isinstance(error, RecursionError) else "is no JSON"
-        raise ModelRefused(f"the message's header {why}") from error
+        return parse_json(text.encode())
+    except ValueError as error:
+        raise ModelRefused(f"the message's header cannot be read ({error})") from error
