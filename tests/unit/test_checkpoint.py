@@ -161,3 +161,34 @@ def test_a_stray_folder_and_an_emptied_manifest_do_not_stop_the_next_round(store
     found = Checkpoints(store.folder).latest()
     assert found is not None
     assert found.round == 3
+
+
+def test_a_bit_of_a_manifest_is_noticed_wherever_it_flips(store: Checkpoints) -> None:
+    play(store, 1, 2)
+    path = store.folder / "round-0002" / "manifest.json"
+    whole = path.read_bytes()
+    for place in range(0, 8 * len(whole), 5):  # 5 and 8 have no common factor: every bit of a byte comes up
+        damaged = bytearray(whole)
+        damaged[place // 8] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        with pytest.warns(UserWarning, match="round-0002"):
+            found = Checkpoints(store.folder).latest()
+        assert found is not None
+        assert found.round == 1, place
+
+
+def test_a_round_whose_record_is_not_there_is_passed_over_and_then_let_go(store: Checkpoints) -> None:
+    play(store, 1, 2)
+
+    def require(round_: int, record: str) -> None:
+        if round_ > 1:
+            raise ModelRefused("line 3 is gone.")
+
+    with pytest.warns(UserWarning, match="line 3 is gone. The checkpoint before it is used"):
+        found = store.latest(require)
+    assert found is not None
+    assert found.round == 1
+    store.forget_after(1)
+    assert [path.name for path in store.folder.glob("round-*")] == ["round-0001"]
+    play(store, 2)
+    assert memory_files(store) == {"a-0001.safetensors", "a-0002.safetensors", "b-0002.safetensors"}

@@ -179,3 +179,14 @@ def test_without_a_baseline_there_is_no_table_over_all_sources(tmp_path: Path) -
     assert overall_table(alone, find_baseline(alone)) is None
     with pytest.raises(UsageError, match=r"--baseline fedlao: neither .*; did you mean"):
         find_baseline(cells, "fedlao")
+
+
+def test_runs_without_labels_have_no_scores_and_do_not_stop_the_tables(tmp_path: Path) -> None:
+    cells = finished(tmp_path, lambda cell: 50.0, methods="fedloa,fedscal")
+    for cell in cells:
+        path = cell.directory.path / "summary.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "accuracy": {}}))
+    table = overall_table(cells, find_baseline(cells))
+    assert table is not None
+    assert [row[1] for row in table.rows] == [DASH, DASH]
+    assert [made.title for made in all_tables(cells, table)] == ["All sources"]
