@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -65,10 +66,18 @@ def execute(cells: Sequence[Cell], jobs: int, done: Callable[[Cell], None]) -> l
         pool.shutdown(wait=False, cancel_futures=True)
         for process in running:
             process.terminate()
+        _wait_for_all(pool)
         raise
-    finally:
-        pool.shutdown()
+    pool.shutdown()
     return failed
+
+
+def _wait_for_all(pool: ThreadPoolExecutor) -> None:
+    """Wait for runs that were told to end, also where the interrupt is repeated meanwhile."""
+    while True:
+        with contextlib.suppress(BaseException):
+            pool.shutdown()
+            return
 
 
 def _run(cell: Cell, running: list[subprocess.Popen[str]]) -> Failed | None:

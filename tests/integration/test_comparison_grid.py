@@ -109,7 +109,7 @@ def test_an_interrupted_comparison_ends_with_its_runs_in_the_middle_of_a_round(f
     assert len(cells) == 1
     child.send(number)
     try:
-        assert child.wait().code == 130
+        assert child.wait().code == 128 + number
         assert not any(alive(pid) for pid in cells)
     finally:
         for pid in filter(alive, cells):

@@ -122,7 +122,7 @@ def outcome(read: Read, path: Path) -> str:
 def resumed(path: Path) -> None:
     """Read all that a run that goes on reads, and restore the files that this removes."""
     directory = RunDirectory(path)
-    directory.moved(directory.spec())
+    directory.moved(directory.spec(), threads=1)
     before = contents(path)
     try:
         directory.go_back()
