@@ -96,7 +96,7 @@ def test_the_nearest_shipped_recipe_is_named(refused):
         (b"<?xml version='1.0'?>", "recipe.toml is not TOML"),
         (bytes(range(256)) * 10, "recipe.toml is not TOML"),
         (b"rounds = 3\nrounds = 4\n", "recipe.toml is not TOML"),
-        (b"seed = 1\n" + b"# padding\n" * 1_048_576, "recipe.toml is too large"),
+        (b"seed = 1\n" + b"# padding\n" * 1_048_576, "recipe.toml: it is too large"),
         (b"a = " + b"[" * 100_000, "recipe.toml is not TOML"),
         (b"[run]\nrounds = 3\n", "unknown key 'run'"),
         (b"rounds = [3]\n", "rounds=[3]"),

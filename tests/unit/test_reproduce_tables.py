@@ -46,7 +46,9 @@ def finish(entry: Entry, accuracy: Mapping[str, float], **facts: Any) -> None:
     folder = entry.cell.directory.path
     folder.mkdir(parents=True)
     moments = dict.fromkeys(("source_only", "last", "selected", "best"), found)
-    (folder / "summary.json").write_text(json.dumps({"accuracy": moments, **facts}))
+    (folder / "summary.json").write_text(
+        json.dumps({"rounds": 100, "seconds": {"adapt": 1.0}, "accuracy": moments, **facts})
+    )
 
 
 def pick(found: list[Score], method: str, source: str, target: str) -> Score:

@@ -11,8 +11,8 @@ from fedscal.server import statistics
 from fedscal.types import ClientId, Failure, Groups, Package, Reply
 from fedscal.weights import first_not_finite, flatten, unlike
 
-MOST = 1e12
-"""The largest number that a record may hold: far beyond any training that has not diverged."""
+MOST = 3.5e38
+"""The largest number that a record may hold: a little more than float32, the type of a loss."""
 IMAGES = whole(1, 10**9)
 """How many images a client may have."""
 _SECONDS = real(0, 1e8)
