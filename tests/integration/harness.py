@@ -247,7 +247,7 @@ def once(path: Path, make: Callable[[], None]) -> Path:
     return path
 
 
-def until(condition: Any, seconds: float = 240) -> None:
+def until(condition: Any, seconds: float = 60) -> None:
     """Wait until a condition holds."""
     end = time.monotonic() + seconds
     while not condition():
