@@ -113,10 +113,7 @@ def site(
 ) -> None:
     """Start a site: a process that holds its images, and Flower's SuperNode; until it is ended."""
     program("flower-supernode")
-    from fedscal.drivers.flower.app_hash import allowed_hashes
-
-    listed = [text for text in apps.split(",") if text]
-    allowed_hashes(listed)
+    listed = _listed(apps)
     if not insecure and (key is None or not key.is_file()):
         raise UsageError("give --key FILE, the site's key: fedscal flower keys makes it on the server.")
     if insecure:
@@ -132,6 +129,15 @@ def site(
     state = state or Path(f"fedscal-site-{name}")
     _check(machines.describe_site(name, data, own, state, listed), name)
     machines.join(state, address, None if insecure else key, port, retry, print_plain)
+
+
+def _listed(apps: str) -> list[str]:
+    """Return the hashes of other apps that may run here; refuse what is none."""
+    from fedscal.drivers.flower.app_hash import allowed_hashes
+
+    hashes = [text for text in apps.split(",") if text]
+    allowed_hashes(hashes)
+    return hashes
 
 
 def _check(spec: RunSpec, name: str) -> None:

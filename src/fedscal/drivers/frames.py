@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-import socket
 import struct
 from collections.abc import Mapping
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 _LENGTHS = struct.Struct(">QQ")
-
-
-def stream_of(connection: socket.socket) -> BinaryIO:
-    """Return a connection as a stream to write frames to and to read them from."""
-    return cast(BinaryIO, connection.makefile("rwb"))
 
 
 def write_frame(stream: BinaryIO, header: Mapping[str, Any], payload: bytes) -> None:
