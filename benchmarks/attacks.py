@@ -20,14 +20,14 @@ from typing import Any
 
 import torch
 
-from fedscal.build import Layout
-from fedscal.drivers.in_process import InProcess
-from fedscal.embedded import Embedded
-from fedscal.record import RunDirectory
-from fedscal.run import adapt
-from fedscal.spec import RunSpec, parse_assignments
-from fedscal.types import ClientId, Failure, Package, Reply, Weights
-from fedscal.weights import is_statistic
+from fedscal.core.types import ClientId, Failure, Package, Reply, Weights
+from fedscal.core.weights import is_statistic
+from fedscal.experiment.build import Layout
+from fedscal.experiment.local import Embedded
+from fedscal.experiment.run import adapt
+from fedscal.experiment.run_directory import RunDirectory
+from fedscal.experiment.spec import RunSpec, parse_assignments
+from fedscal.runtime.local import InProcess
 
 KEYS = {"participation": 1.0, "rounds": 4, "local_epochs": 2, "source": "mnist", "workers": 1}
 DEFENCES: dict[str, dict[str, Any]] = {

@@ -23,14 +23,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fedscal.build import build_layout
-from fedscal.drivers.flower import machines, programs
-from fedscal.drivers.flower.demo import federation
-from fedscal.metrics import Line
-from fedscal.record import RunDirectory
-from fedscal.run import adapt
-from fedscal.source import source_model
-from fedscal.spec import RunSpec, dump_toml, parse_assignments
+from fedscal.experiment.build import build_layout
+from fedscal.experiment.metrics import Line
+from fedscal.experiment.run import adapt
+from fedscal.experiment.run_directory import RunDirectory
+from fedscal.experiment.source import source_model
+from fedscal.experiment.spec import RunSpec, dump_toml, parse_assignments
+from fedscal.flower import launch as machines
+from fedscal.flower import processes as programs
+from fedscal.flower.demo import federation
 
 DATA = {"benchmark": "digits", "source": "mnist"}
 KEYS = {"participation": 1, "rounds": 2, "local_epochs": 1}
@@ -53,7 +54,7 @@ def simulate(folder: Path, keys: dict[str, Any], count: int) -> None:
     config: dict[str, Any] = {"keys": machines.in_words(keys), "out": str(folder / "simulation"), **LIMITS}
     (folder / "run.toml").write_text(dump_toml(config))
     home = folder / "flwr"
-    app = resources.files("fedscal.drivers.flower") / "app"
+    app = resources.files("fedscal.flower") / "app"
     nodes = f"num-supernodes={count} client-resources-num-cpus=1"
     words = ["run", str(app), "--stream", "--run-config", str(folder / "run.toml")]
     try:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import sys
 from statistics import fmean, stdev
 
-from fedscal.build import network_for
+from fedscal.core.rng import compute_threads
 from fedscal.data.cache import images
 from fedscal.data.labels import known_labels
 from fedscal.data.registry import benchmark
+from fedscal.experiment.build import network_for
+from fedscal.experiment.source import source_model
+from fedscal.experiment.spec import RunSpec
 from fedscal.models.network import predict
-from fedscal.rng import compute_threads
-from fedscal.source import source_model
-from fedscal.spec import RunSpec
 
 NAME = "icons"
 DOMAINS = benchmark(NAME).domains

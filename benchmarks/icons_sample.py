@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from PIL import Image, ImageDraw
 
-from fedscal import rng
+from fedscal.core import rng
 from fedscal.data.icons import archive
 
 EACH, COLUMNS, WIDTH, HEIGHT = 60, 12, 104, 96

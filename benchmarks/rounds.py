@@ -21,19 +21,19 @@ from rich.progress import track
 from rich.table import Table
 from torch import Tensor, nn
 
-from fedscal.build import build_layout, build_schedule, build_site
-from fedscal.drivers.in_process import InProcess
-from fedscal.drivers.site import Site
-from fedscal.federation import Round, Schedule, federate
+from fedscal.core.gaussians import class_gaussians
+from fedscal.core.rng import compute_threads
+from fedscal.core.types import ClientId, Memory
+from fedscal.core.weights import snapshot
+from fedscal.experiment.build import build_layout, build_schedule, build_site
+from fedscal.experiment.metrics import bytes_up
+from fedscal.experiment.spec import RunSpec
 from fedscal.methods import METHODS, build_rule
-from fedscal.metrics import bytes_up
-from fedscal.models.gaussians import class_gaussians
 from fedscal.models.network import Network, predict
-from fedscal.rng import compute_threads
+from fedscal.runtime.local import InProcess
+from fedscal.runtime.service import Site
+from fedscal.server.rounds import Round, Schedule, federate
 from fedscal.server.rule import Briefing, ServerRule, ServerState
-from fedscal.spec import RunSpec
-from fedscal.types import ClientId, Memory
-from fedscal.weights import snapshot
 
 _REPEATS = 3
 _TARGET = 1.25

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from fedscal import METHODS, Method, RunSpec, adapt, write_comparison
-from fedscal.objective.step import Step
-from fedscal.objective.term import Need, State
-from fedscal.options import option
-from fedscal.server.average import Average
+from fedscal.client.step import Step
+from fedscal.client.term import Need, State
+from fedscal.core.options import option
+from fedscal.core.types import Reply, Sweep
 from fedscal.server.rule import ServerState
-from fedscal.types import Reply, Sweep
+from fedscal.server.rules.average import Average
 
 
 @dataclass(frozen=True)

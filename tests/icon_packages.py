@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from fedscal import files
+from fedscal.core import files
 from fedscal.data.icons import archive
 from fedscal.data.icons.lock import Package
 from fedscal.data.icons.rules import Rules, rules

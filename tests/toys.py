@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from fedscal.client import ClientData
-from fedscal.drivers.in_process import InProcess
-from fedscal.federation import Round, Schedule, federate
+from fedscal.client.step import Models, Step
+from fedscal.client.training import ClientData
+from fedscal.core.types import ClientId, Failure, Memory, Metrics, Package, Prediction, Reply, Weights
 from fedscal.models.network import Network
-from fedscal.objective.step import Models, Step
+from fedscal.runtime.local import InProcess
+from fedscal.server.rounds import Round, Schedule, federate
 from fedscal.server.rule import Briefing, ServerRule
-from fedscal.types import ClientId, Failure, Memory, Metrics, Package, Prediction, Reply, Weights
 
 CLASSES = 3
 SIDE = 6

@@ -12,22 +12,23 @@ unlabelled images of its own domain; together they adapt one model.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedscal.version import __version__
+from fedscal.core.version import __version__
 
 if TYPE_CHECKING:
-    from fedscal.client import ClientData, Training, local_update
-    from fedscal.data.benchmark import Benchmark, Views
+    from fedscal.client.term import Need, Objective, Term
+    from fedscal.client.training import ClientData, Training, local_update
+    from fedscal.core.errors import FedscalError
+    from fedscal.core.types import Views
+    from fedscal.data.benchmark import Benchmark
     from fedscal.data.registry import BENCHMARKS
-    from fedscal.errors import FedscalError
-    from fedscal.federation import Driver, Schedule, federate
+    from fedscal.experiment.run import adapt, resume
+    from fedscal.experiment.run_directory import RunDirectory
+    from fedscal.experiment.spec import RunSpec
     from fedscal.methods import ADAPTATIONS, METHODS, Method
-    from fedscal.models.own import allow_code
-    from fedscal.objective.term import Need, Objective, Term
-    from fedscal.record import RunDirectory
+    from fedscal.models.custom import allow_code
     from fedscal.report import write_comparison, write_report
-    from fedscal.run import adapt, resume
+    from fedscal.server.rounds import Driver, Schedule, federate
     from fedscal.server.rule import ServerRule, ServerState
-    from fedscal.spec import RunSpec
 
 __all__ = [
     "ADAPTATIONS",
@@ -59,19 +60,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "fedscal.client": ("ClientData", "Training", "local_update"),
-    "fedscal.data.benchmark": ("Benchmark", "Views"),
+    "fedscal.client.training": ("ClientData", "Training", "local_update"),
+    "fedscal.core.types": ("Views",),
+    "fedscal.data.benchmark": ("Benchmark",),
     "fedscal.data.registry": ("BENCHMARKS",),
-    "fedscal.errors": ("FedscalError",),
-    "fedscal.federation": ("Driver", "Schedule", "federate"),
+    "fedscal.core.errors": ("FedscalError",),
+    "fedscal.server.rounds": ("Driver", "Schedule", "federate"),
     "fedscal.methods": ("ADAPTATIONS", "METHODS", "Method"),
-    "fedscal.models.own": ("allow_code",),
-    "fedscal.objective.term": ("Need", "Objective", "Term"),
-    "fedscal.record": ("RunDirectory",),
+    "fedscal.models.custom": ("allow_code",),
+    "fedscal.client.term": ("Need", "Objective", "Term"),
+    "fedscal.experiment.run_directory": ("RunDirectory",),
     "fedscal.report": ("write_comparison", "write_report"),
-    "fedscal.run": ("adapt", "resume"),
+    "fedscal.experiment.run": ("adapt", "resume"),
     "fedscal.server.rule": ("ServerRule", "ServerState"),
-    "fedscal.spec": ("RunSpec",),
+    "fedscal.experiment.spec": ("RunSpec",),
 }
 
 

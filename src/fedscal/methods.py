@@ -9,28 +9,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedscal.errors import UsageError, nearest, shown
-from fedscal.objective.alignment import Alignment
-from fedscal.objective.blend import Blend
-from fedscal.objective.bmd import Bmd
-from fedscal.objective.contrastive import Contrastive
-from fedscal.objective.distillation import Distillation
-from fedscal.objective.local_classifier import LocalClassifier
-from fedscal.objective.proximal import Proximal
-from fedscal.objective.self_training import SelfTraining
-from fedscal.objective.shot import Shot
-from fedscal.objective.start import Received, Start
-from fedscal.objective.style import style
-from fedscal.objective.term import Adaptation, Objective, Term
-from fedscal.objective.two_phase import TwoPhase
-from fedscal.objective.ucon import Ucon
-from fedscal.options import Option, Value, construct, options_of
-from fedscal.server.average import Average
-from fedscal.server.dual_adapt import DualAdapt
+from fedscal.client.blend import Blend
+from fedscal.client.start import Received, Start
+from fedscal.client.style import style
+from fedscal.client.term import Adaptation, Objective, Term
+from fedscal.client.terms.alignment import Alignment
+from fedscal.client.terms.bmd import Bmd
+from fedscal.client.terms.contrastive import Contrastive
+from fedscal.client.terms.distillation import Distillation
+from fedscal.client.terms.local_classifier import LocalClassifier
+from fedscal.client.terms.proximal import Proximal
+from fedscal.client.terms.self_training import SelfTraining
+from fedscal.client.terms.shot import Shot
+from fedscal.client.terms.two_phase import TwoPhase
+from fedscal.client.terms.ucon import Ucon
+from fedscal.core.errors import UsageError, nearest, shown
+from fedscal.core.options import Option, Value, construct, options_of
+from fedscal.core.types import Profile
 from fedscal.server.rule import Frozen, Isolated, ServerRule
-from fedscal.server.style_clusters import StyleClusters
-from fedscal.server.weighted_clusters import WeightedClusters
-from fedscal.types import Profile
+from fedscal.server.rules.average import Average
+from fedscal.server.rules.dual_adapt import DualAdapt
+from fedscal.server.rules.style_clusters import StyleClusters
+from fedscal.server.rules.weighted_clusters import WeightedClusters
 
 
 @dataclass(frozen=True)

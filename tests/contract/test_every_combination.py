@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from fedscal import weights
-from fedscal.checkpoint import Checkpoints
-from fedscal.client import Training
-from fedscal.drivers.in_process import Executor, InProcess, WorkerProcess
-from fedscal.drivers.site import Site
-from fedscal.drivers.wire import Message, read_message, write_message
-from fedscal.federation import Round, Schedule, federate
+from fedscal.client.training import Training
+from fedscal.core import weights
+from fedscal.core.types import ClientId, Failure, Package, Reply
+from fedscal.experiment.checkpoint import Checkpoints
+from fedscal.experiment.worker import answer
 from fedscal.methods import ADAPTATIONS, METHODS, build_objective, build_rule
-from fedscal.types import ClientId, Failure, Package, Reply
-from fedscal.worker import answer
+from fedscal.runtime.local import Executor, InProcess, WorkerProcess
+from fedscal.runtime.messages import Message, read_message, write_message
+from fedscal.runtime.service import Site
+from fedscal.server.rounds import Round, Schedule, federate
 from toys import Kept, briefing, client_data, tiny_network
 
 CLIENTS = ["a", "b", "c", "d"]

@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedscal import weights
-from fedscal.client import Training, local_update
+from fedscal.client.step import Forward, Models, Step
+from fedscal.client.style import style
+from fedscal.client.term import Need, Objective, Term
+from fedscal.client.training import Training, local_update
+from fedscal.core import weights
+from fedscal.core.options import options_of
+from fedscal.core.rng import Streams
+from fedscal.core.types import Memory, Package, Prediction, Reply, Sweep
 from fedscal.methods import ADAPTATIONS, METHODS, build_objective, build_rule, hyperparameters
 from fedscal.models.network import Network, predict
-from fedscal.objective.step import Forward, Models, Step
-from fedscal.objective.style import style
-from fedscal.objective.term import Need, Objective, Term
-from fedscal.options import options_of
-from fedscal.rng import Streams
 from fedscal.server.rule import Briefing
-from fedscal.types import Memory, Package, Prediction, Reply, Sweep
 from toys import CLASSES, NoiseViews, client_data, gaussians, tiny_network
 
 COUNT = 8

@@ -9,11 +9,11 @@ from itertools import permutations
 import pytest
 import torch
 
-from fedscal import weights
+from fedscal.core import weights
+from fedscal.core.types import Package, Reply, Weights
 from fedscal.methods import METHODS
 from fedscal.server.rule import Briefing, ServerRule, ServerState
 from fedscal.server.screen import screen
-from fedscal.types import Package, Reply, Weights
 from toys import gaussians, reply, tiny_network
 
 RULES = {row.rule.__name__: row.rule for row in METHODS.values()}

@@ -30,16 +30,16 @@ from statistics import fmean
 import pytest
 import torch
 
-from fedscal.client import ClientData, Training
+from fedscal.client.training import ClientData, Training
+from fedscal.core.rng import compute_threads
+from fedscal.core.types import Weights
 from fedscal.data.views import AugmentedViews
-from fedscal.drivers.in_process import InProcess
-from fedscal.drivers.site import Site
-from fedscal.federation import Schedule, federate
+from fedscal.experiment.pretrain import SourceTraining, Trained, pretrain
 from fedscal.methods import METHODS, build_objective, build_rule
-from fedscal.models.pretrain import SourceTraining, Trained, pretrain
-from fedscal.rng import compute_threads
+from fedscal.runtime.local import InProcess
+from fedscal.runtime.service import Site
+from fedscal.server.rounds import Schedule, federate
 from fedscal.server.rule import Briefing
-from fedscal.types import Weights
 from toys import Kept, blobs, tiny_network
 
 TOLERANCE = 1e-7

@@ -15,7 +15,7 @@ from typing import Any
 from flower_world import SITES, World
 from harness import HERE, PROGRAM, environment, until
 
-from fedscal.drivers.flower.endpoint import free_port
+from fedscal.flower.endpoint import free_port
 
 ODD_PYTHON = str(HERE / "python_with_tiny")
 START = 120

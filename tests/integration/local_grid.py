@@ -9,8 +9,8 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedscal.drivers.flower.bench import Bench
-from fedscal.drivers.flower.records import from_records, to_records
+from fedscal.flower.records import from_records, to_records
+from fedscal.flower.site_service import Bench
 
 Tamper = Callable[[dict, bytes], tuple[dict, bytes] | RecordDict | Error | None]
 

@@ -183,7 +183,7 @@ def test_a_folder_under_two_names_is_refused_and_a_shared_image_counted(fedscal,
 
 
 _DELETE_BEFORE_DECODING = """
-import pathlib, fedscal.data.decoded as module
+import pathlib, fedscal.data.folders.decoded as module
 real = module._each
 def late(found, side):
     pathlib.Path({path!r}).unlink(missing_ok=True)
@@ -192,7 +192,7 @@ module._each = late"""
 
 _CHANGE_BEFORE_TRAINING = """
 import pathlib
-from fedscal.embedded import Embedded
+from fedscal.experiment.local import Embedded
 real = Embedded.driver
 def late(*args):
     pathlib.Path({path!r}).write_bytes(pathlib.Path({other!r}).read_bytes())

@@ -18,23 +18,23 @@ from hypothesis import strategies as st
 from local_grid import LocalGrid
 from safetensors.torch import load, save
 
-from fedscal import weights
-from fedscal.client import Training, local_update
-from fedscal.drivers.flower import parcel
-from fedscal.drivers.flower.driver import OverFlower
-from fedscal.drivers.flower.post import Post
-from fedscal.drivers.flower.roster import Roster, Site
-from fedscal.drivers.flower.schema import Forms
-from fedscal.drivers.wire import reply_groups, reply_header
-from fedscal.errors import FedscalError
-from fedscal.evaluate import judge
+from fedscal.client.style import style
+from fedscal.client.training import Training, local_update
+from fedscal.core import weights
+from fedscal.core.errors import FedscalError
+from fedscal.core.rng import Streams
+from fedscal.core.types import Failure, Package, Reply
+from fedscal.flower import delta_codec as parcel
+from fedscal.flower.driver import OverFlower
+from fedscal.flower.registry import Roster, Site
+from fedscal.flower.schema import Forms
+from fedscal.flower.transport import Post
 from fedscal.methods import build_objective, build_rule
 from fedscal.models.network import predict
-from fedscal.objective.style import style
-from fedscal.rng import Streams
+from fedscal.runtime.evaluate import judge
+from fedscal.runtime.messages import reply_groups, reply_header
 from fedscal.server.rule import ServerState
 from fedscal.server.screen import screen
-from fedscal.types import Failure, Package, Reply
 from toys import CLASSES, SIDE, blobs, client_data, tiny_network
 
 COUNT = 8

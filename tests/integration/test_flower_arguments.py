@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedscal.drivers.flower.endpoint import Endpoint
+from fedscal.flower.endpoint import Endpoint
 
 
 @pytest.mark.parametrize(

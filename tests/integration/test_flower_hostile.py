@@ -14,8 +14,8 @@ from harness import rows, summary
 from safetensors.torch import load, save
 from test_flower_rounds import everything_sent, grid, new_bench, run  # noqa: F401
 
-from fedscal.drivers.flower.bench import Bench
-from fedscal.errors import ModelRefused, TooFewClients
+from fedscal.core.errors import ModelRefused, TooFewClients
+from fedscal.flower.site_service import Bench
 
 HUGE = 10**400
 FORGED = "sorry\nfedscal ended with code 4: your model was refused"
@@ -194,7 +194,7 @@ def test_a_report_that_is_no_mixture_is_dropped_by_name(grid, world, tmp_path, n
 
 
 def test_a_report_of_another_shape_does_not_leave_a_site(grid, world, tmp_path, monkeypatch):  # noqa: F811
-    from fedscal.objective.local_classifier import LocalClassifier
+    from fedscal.client.terms.local_classifier import LocalClassifier
 
     monkeypatch.setattr(LocalClassifier, "report", lambda self, state: {"images": torch.ones(2, 3)})
     run(grid, tmp_path / "run", world, method="dualadapt", rounds=1)

@@ -32,10 +32,10 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_messa
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 from harness import rows, summary
 
-from fedscal import files
-from fedscal.drivers.flower.control import Control
-from fedscal.drivers.flower.endpoint import Endpoint
-from fedscal.drivers.flower.machines import local
+from fedscal.core import files
+from fedscal.flower.control import Control
+from fedscal.flower.endpoint import Endpoint
+from fedscal.flower.launch import local
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -186,9 +186,9 @@ def test_other_users_of_the_servers_machine_get_nothing_by_its_own_port(machines
 
 # A server in the hands of somebody else: Flower's own executor in place of ours runs whatever is started.
 TAKEN_OVER = """
-    from fedscal.drivers.flower import machines
-    from fedscal.drivers.flower.endpoint import Endpoint
-    from fedscal.drivers.flower.programs import program
+    from fedscal.flower import launch as machines
+    from fedscal.flower.endpoint import Endpoint
+    from fedscal.flower.processes import program
 
     honest = machines._module
 

@@ -15,13 +15,13 @@ from harness import rows, summary
 from local_grid import LocalGrid, context
 from safetensors.torch import load, save
 
-from fedscal.drivers.flower import bench as bench_module
-from fedscal.drivers.flower import server_app, simulated
-from fedscal.drivers.flower.bench import Bench
-from fedscal.drivers.flower.executor import bench_in
-from fedscal.drivers.flower.machines import describe_site, in_words
-from fedscal.drivers.flower.records import from_records
-from fedscal.errors import DataRefused, ModelRefused, TooFewClients, UsageError
+from fedscal.core.errors import DataRefused, ModelRefused, TooFewClients, UsageError
+from fedscal.flower import server_app, simulated
+from fedscal.flower import site_service as bench_module
+from fedscal.flower.executor import bench_in
+from fedscal.flower.launch import describe_site, in_words
+from fedscal.flower.records import from_records
+from fedscal.flower.site_service import Bench
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ pytest.importorskip("flwr")
 
 from harness import environment, program, rows, summary
 
-from fedscal.drivers.flower import programs
+from fedscal.flower import processes as programs
 
 PROJECT = Path(__file__).parents[2]
 SHORT = "clients_per_domain=1 participation=1 rounds=1 local_epochs=1 pretrain_epochs=1"

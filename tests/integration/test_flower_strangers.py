@@ -17,15 +17,15 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 OTHER_VERSION = f"""
     import sys
-    import fedscal.version
+    import fedscal.core.version
 
     sys.executable = {ODD_PYTHON!r}  # for the process that holds the images, too
-    fedscal.version.__version__ = "9.9"
+    fedscal.core.version.__version__ = "9.9"
 """
 HOSTILE = f"""
     import sys
     import torch
-    from fedscal.drivers.flower import parcel, schema
+    from fedscal.flower import delta_codec as parcel, schema
 
     sys.executable = {ODD_PYTHON!r}
     harm = iter([

@@ -11,13 +11,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fedscal import weights
 from fedscal.cli import use
+from fedscal.core import weights
+from fedscal.core.errors import DataRefused
 from fedscal.data.benchmark import Benchmark
 from fedscal.deploy.audit import ALL, audit
 from fedscal.deploy.card import card_text, run_of
 from fedscal.deploy.classifier import Classifier
-from fedscal.errors import DataRefused
 from fedscal.models.network import Network
 from fedscal.models.store import model_files
 from toys import SIDE, blobs, tiny_network

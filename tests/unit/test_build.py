@@ -7,10 +7,17 @@ import math
 import pytest
 import torch
 
-from fedscal.build import Layout, build_layout, build_schedule, build_site, build_training, check_feasible
+from fedscal.core.errors import TooFewClients, UsageError
 from fedscal.data.benchmark import Benchmark
-from fedscal.errors import TooFewClients, UsageError
-from fedscal.spec import RunSpec
+from fedscal.experiment.build import (
+    Layout,
+    build_layout,
+    build_schedule,
+    build_site,
+    build_training,
+    check_feasible,
+)
+from fedscal.experiment.spec import RunSpec
 
 
 def feasible(**keys: object) -> int:

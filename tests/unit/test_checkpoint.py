@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fedscal import weights
-from fedscal.checkpoint import Checkpoints
-from fedscal.errors import ModelRefused
+from fedscal.core import weights
+from fedscal.core.errors import ModelRefused
+from fedscal.experiment.checkpoint import Checkpoints
 from fedscal.server.rule import ServerState
 from toys import model
 

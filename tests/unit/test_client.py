@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedscal import client as module
-from fedscal import weights
-from fedscal.client import Diverged, Training, batches, local_update
-from fedscal.drivers import site as site_module
-from fedscal.drivers.site import Site
+from fedscal.client import training as module
+from fedscal.client.step import Step
+from fedscal.client.term import Objective, State
+from fedscal.client.terms.shot import Shot
+from fedscal.client.training import Diverged, Training, batches, local_update
+from fedscal.core import weights
+from fedscal.core.rng import Streams
+from fedscal.core.types import Memory, Package, Reply
 from fedscal.methods import build_objective
 from fedscal.models.network import Network
-from fedscal.objective.shot import Shot
-from fedscal.objective.step import Step
-from fedscal.objective.term import Objective, State
-from fedscal.rng import Streams
-from fedscal.types import Memory, Package, Reply
+from fedscal.runtime import service as site_module
+from fedscal.runtime.service import Site
 from toys import NoiseViews, client_data, tiny_network
 
 TRAINING = Training(epochs=2, batch_size=4)

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from fedscal import grid
-from fedscal.compare import Cell, cells_of
-from fedscal.compare_tables import (
+from fedscal.compare import grid
+from fedscal.compare.execute import Cell, cells_of
+from fedscal.compare.rows import rows_of
+from fedscal.compare.tables import (
     all_tables,
     by_row,
     contrasts,
@@ -20,8 +21,7 @@ from fedscal.compare_tables import (
     source_tables,
     to_markdown,
 )
-from fedscal.errors import UsageError
-from fedscal.rows import rows_of
+from fedscal.core.errors import UsageError
 
 Score = Callable[[Cell], float | None]
 DASH = "\N{EN DASH}"

@@ -12,12 +12,12 @@ import pytest
 import torch
 from PIL import Image
 
-from fedscal.data import decoded as module
-from fedscal.data.decode import SIDE
-from fedscal.data.decoded import changes, decoded, refuse_bad
+from fedscal.core.errors import DataRefused
+from fedscal.data.folders import decoded as module
+from fedscal.data.folders.decode import SIDE
+from fedscal.data.folders.decoded import changes, decoded, refuse_bad
+from fedscal.data.folders.tree import File
 from fedscal.data.pixels import MappedImages
-from fedscal.data.tree import File
-from fedscal.errors import DataRefused
 
 
 @pytest.fixture(autouse=True)

@@ -11,12 +11,12 @@ import pytest
 import torch
 from PIL import Image
 
-from fedscal import weights
+from fedscal.core import weights
+from fedscal.core.errors import DataRefused, ModelRefused
 from fedscal.data.benchmark import Benchmark
 from fedscal.deploy.classifier import Classifier, find_model
 from fedscal.deploy.onnx import export_onnx, parity
 from fedscal.deploy.predict import ask, files_at, write_csv
-from fedscal.errors import DataRefused, ModelRefused
 from fedscal.models.store import model_files
 from toys import SIDE, blobs, tiny_network
 

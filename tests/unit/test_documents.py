@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedscal import files
-from fedscal.documents import misfit, parse_json, parse_toml, read_json, sealed, unsealed
-from fedscal.spec import dump_toml
+from fedscal.core import files
+from fedscal.core.documents import misfit, parse_json, parse_toml, read_json, sealed, unsealed
+from fedscal.experiment.spec import dump_toml
 
 TEXT = st.text(max_size=20)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT

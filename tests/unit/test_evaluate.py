@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedscal.evaluate import accuracy, effective_classes, infomax, judge
-from fedscal.objective import functional
-from fedscal.objective.functional import soft_neighbourhood_density
+from fedscal import losses as functional
+from fedscal.losses import soft_neighbourhood_density
+from fedscal.runtime.evaluate import accuracy, effective_classes, infomax, judge
 from toys import prediction, sure
 
 

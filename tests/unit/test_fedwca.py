@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedscal.objective.blend import Blend, closeness, shares
-from fedscal.objective.step import Models, Step
-from fedscal.objective.two_phase import TwoPhase, mixup_loss
+from fedscal.client.blend import Blend, closeness, shares
+from fedscal.client.step import Models, Step
+from fedscal.client.terms.two_phase import TwoPhase, mixup_loss
+from fedscal.core.types import Prediction, Reply
 from fedscal.server.rule import Briefing, ServerState
-from fedscal.server.weighted_clusters import WeightedClusters, direction
-from fedscal.types import Prediction, Reply
+from fedscal.server.rules.weighted_clusters import WeightedClusters, direction
 from toys import prediction, reply
 
 RULE = WeightedClusters()

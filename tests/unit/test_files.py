@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from fedscal import files, weights
-from fedscal.errors import DirectoryBusy, ModelRefused, OutOfSpace, UsageError
+from fedscal.core import files, weights
+from fedscal.core.errors import DirectoryBusy, ModelRefused, OutOfSpace, UsageError
 from fedscal.models.store import load_model, model_files, read_card, read_json
 from toys import model
 

@@ -13,10 +13,10 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedscal.drivers.flower import checkup
-from fedscal.drivers.flower.keys import make_keys
-from fedscal.drivers.flower.machines import Address
-from fedscal.errors import UsageError
+from fedscal.core.errors import UsageError
+from fedscal.flower import checkup
+from fedscal.flower.certificates import make_keys
+from fedscal.flower.launch import Address
 
 HOSTS = ["localhost", "127.0.0.1"]
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from fedscal.drivers.flower.machines import told
-from fedscal.drivers.flower.programs import (
+from fedscal.core.errors import DataRefused, TooFewClients, UsageError
+from fedscal.flower.launch import told
+from fedscal.flower.processes import (
     ENDED,
     Part,
     ProgramEnded,
@@ -19,7 +20,6 @@ from fedscal.drivers.flower.programs import (
     program,
     together,
 )
-from fedscal.errors import DataRefused, TooFewClients, UsageError
 
 
 def python(code: str, heard: list[str]) -> Running:
@@ -41,7 +41,7 @@ def test_none_is_left_running_after_an_error():
 
 
 def test_one_that_does_not_obey_is_killed(monkeypatch):
-    monkeypatch.setattr("fedscal.drivers.flower.programs._GRACE", 0.5)
+    monkeypatch.setattr("fedscal.flower.processes._GRACE", 0.5)
     heard: list[str] = []
     stubborn = (
         "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"

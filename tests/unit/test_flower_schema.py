@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedscal import weights
-from fedscal.drivers.flower.schema import REFUSAL, Forms, NotAllowed, greeting
+from fedscal.client.style import style
+from fedscal.core import weights
+from fedscal.core.types import Package
+from fedscal.flower.schema import REFUSAL, Forms, NotAllowed, greeting
 from fedscal.methods import METHODS, build_objective, build_rule
-from fedscal.objective.style import style
-from fedscal.types import Package
 from toys import CLASSES, SIDE, tiny_network
 
 SOURCE = weights.snapshot(tiny_network().state_dict())

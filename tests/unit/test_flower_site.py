@@ -8,13 +8,13 @@ pytest.importorskip("flwr")
 
 import torch
 
-from fedscal.client import Diverged
-from fedscal.drivers.flower import parcel
-from fedscal.drivers.flower.bench import told
-from fedscal.drivers.flower.memory import SiteMemory
-from fedscal.drivers.flower.records import from_records, to_records
-from fedscal.drivers.flower.schema import NotAllowed
-from fedscal.errors import DataRefused, ModelRefused
+from fedscal.client.training import Diverged
+from fedscal.core.errors import DataRefused, ModelRefused
+from fedscal.flower import delta_codec as parcel
+from fedscal.flower.memory import SiteMemory
+from fedscal.flower.records import from_records, to_records
+from fedscal.flower.schema import NotAllowed
+from fedscal.flower.site_service import told
 
 SOURCE = {"w": torch.tensor([1.0, -0.0]), "head": torch.tensor([2.0]), "n": torch.tensor(3)}
 

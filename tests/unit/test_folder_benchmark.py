@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 import fedscal
-from fedscal.data import folder_benchmark as module
-from fedscal.data.folder_benchmark import Folder, folder_benchmark, looked_at_once
-from fedscal.errors import DataRefused
+from fedscal.core.errors import DataRefused
+from fedscal.data.folders import benchmark as module
+from fedscal.data.folders.benchmark import Folder, folder_benchmark, looked_at_once
 
 
 @pytest.fixture

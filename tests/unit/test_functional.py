@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedscal.objective import functional
+from fedscal import losses as functional
 
 LOG3 = math.log(3)
 TWO = torch.tensor([[0.0, 0.0], [LOG3, 0.0]])

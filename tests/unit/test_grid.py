@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from fedscal import grid
-from fedscal.errors import UsageError
+from fedscal.compare import grid
+from fedscal.core.errors import UsageError
+from fedscal.experiment.spec import RunSpec, read_recipe
 from fedscal.methods import METHODS
-from fedscal.spec import RunSpec, read_recipe
 
-RECIPES = sorted(Path(str(resources.files("fedscal.recipes"))).glob("*.toml"))
+RECIPES = sorted(Path(str(resources.files("fedscal.experiment.recipes"))).glob("*.toml"))
 ONE = {"source": "mnist", "seed": 0}
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedscal import files
+from fedscal.core import files
+from fedscal.core.errors import DataRefused
 from fedscal.data import cache
 from fedscal.data.icons import archive, draw, tarball
 from fedscal.data.icons.duplicates import first_of_each
@@ -18,7 +19,6 @@ from fedscal.data.icons.notice import notice
 from fedscal.data.icons.rows import ICONS, ICONS_64
 from fedscal.data.icons.rules import rules
 from fedscal.data.labels import labels
-from fedscal.errors import DataRefused
 from icon_packages import archive_files, icon_set, package, sketches, whole_lock
 from icon_packages import tarball as packed
 

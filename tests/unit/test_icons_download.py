@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from fedscal.cli import app
+from fedscal.core.errors import DataRefused, UsageError
 from fedscal.data.icons import archive, download, rows
 from fedscal.data.icons.download import Registry, fetch, fetch_all, missing
-from fedscal.errors import DataRefused, UsageError
 from icon_packages import Served, icon_set, registry, whole_lock
 
 PACKAGE, DATA = icon_set("@toys/mono", {"key": "<path d='M0 0h9v9z'/>"}, {"": "outline"})

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fedscal.core.errors import DataRefused
 from fedscal.data.icons import relock
-from fedscal.errors import DataRefused
 from icon_packages import package, registry, tarball
 
 

@@ -7,10 +7,10 @@ from importlib import resources
 
 import pytest
 
+from fedscal.core.files import sha256
 from fedscal.data.icons import lock
 from fedscal.data.icons.archive import DOMAINS, VERSION
 from fedscal.data.icons.rules import parse, rules
-from fedscal.files import sha256
 
 MONO = {"": "outline", "fill": "solid"}
 SIZED = {"24-regular": "outline", "24-filled": "solid"}

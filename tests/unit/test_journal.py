@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fedscal import files
-from fedscal.errors import ModelRefused
-from fedscal.journal import Journal
+from fedscal.core import files
+from fedscal.core.errors import ModelRefused
+from fedscal.experiment.journal import Journal
 
 LINES: list[dict[str, Any]] = [{"round": index, "accuracy": 50.5 + index, "name": "é"} for index in range(4)]
 

@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedscal import build, weights
-from fedscal.build import build_layout, build_schedule, build_site
+from fedscal.core import weights
 from fedscal.data.benchmark import Benchmark
-from fedscal.drivers.in_process import InProcess
-from fedscal.federation import federate
+from fedscal.experiment import build
+from fedscal.experiment.build import build_layout, build_schedule, build_site
+from fedscal.experiment.spec import RunSpec
 from fedscal.methods import METHODS, build_rule
-from fedscal.spec import RunSpec
+from fedscal.runtime.local import InProcess
+from fedscal.server.rounds import federate
 from toys import Kept, briefing
 
 

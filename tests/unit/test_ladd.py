@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedscal.errors import TooFewClients
-from fedscal.objective.distillation import Distillation
-from fedscal.objective.self_training import SelfTraining, trusted
-from fedscal.objective.style import style
+from fedscal.client.style import style
+from fedscal.client.terms.distillation import Distillation
+from fedscal.client.terms.self_training import SelfTraining, trusted
+from fedscal.core.errors import TooFewClients
+from fedscal.core.types import Sweep
 from fedscal.server.rule import Briefing, ServerState
-from fedscal.server.style_clusters import StyleClusters
-from fedscal.types import Sweep
+from fedscal.server.rules.style_clusters import StyleClusters
 from toys import fixed_step, prediction, reply, sure
 
 

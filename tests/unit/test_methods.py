@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from fedscal.errors import UsageError
+from fedscal.client.terms.alignment import Alignment
+from fedscal.client.terms.contrastive import Contrastive
+from fedscal.client.terms.distillation import Distillation
+from fedscal.client.terms.local_classifier import LocalClassifier
+from fedscal.client.terms.proximal import Proximal
+from fedscal.client.terms.shot import Shot
+from fedscal.client.terms.two_phase import TwoPhase
+from fedscal.core.errors import UsageError
 from fedscal.methods import METHODS, build_objective, build_rule, hyperparameters, parts_of
-from fedscal.objective.alignment import Alignment
-from fedscal.objective.contrastive import Contrastive
-from fedscal.objective.distillation import Distillation
-from fedscal.objective.local_classifier import LocalClassifier
-from fedscal.objective.proximal import Proximal
-from fedscal.objective.shot import Shot
-from fedscal.objective.two_phase import TwoPhase
-from fedscal.server.average import Average
-from fedscal.server.dual_adapt import DualAdapt
 from fedscal.server.rule import Frozen, Isolated
-from fedscal.server.style_clusters import StyleClusters
-from fedscal.server.weighted_clusters import WeightedClusters
+from fedscal.server.rules.average import Average
+from fedscal.server.rules.dual_adapt import DualAdapt
+from fedscal.server.rules.style_clusters import StyleClusters
+from fedscal.server.rules.weighted_clusters import WeightedClusters
 
 
 @pytest.mark.parametrize(

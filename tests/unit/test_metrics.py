@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from fedscal.federation import Round
-from fedscal.metrics import (
+from fedscal.core.types import Failure
+from fedscal.experiment.metrics import (
     Line,
     accuracy_summary,
     by_domain,
@@ -21,8 +21,8 @@ from fedscal.metrics import (
     source_line,
     with_verdicts,
 )
+from fedscal.server.rounds import Round
 from fedscal.server.rule import ServerState
-from fedscal.types import Failure
 from toys import model, reply
 
 DOMAINS = {"sea-0": "sea", "sea-1": "sea", "sea-2": "sea", "land-0": "land"}

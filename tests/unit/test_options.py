@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedscal.errors import UsageError, nearest
-from fedscal.options import Option, construct, option, options_of
+from fedscal.core.errors import UsageError, nearest
+from fedscal.core.options import Option, construct, option, options_of
 
 
 @dataclass(frozen=True)

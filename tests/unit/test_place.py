@@ -11,23 +11,23 @@ import torch
 from torch import Tensor, nn
 
 from elsewhere import elsewhere
-from fedscal import weights
-from fedscal.build import network_for
-from fedscal.client import ClientData, Training, local_update
+from fedscal.client.training import ClientData, Training, local_update
+from fedscal.core import weights
+from fedscal.core.errors import OutOfSpace, UsageError
+from fedscal.core.rng import Streams
+from fedscal.core.types import Package, Prediction, Reply
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.views import AugmentedViews
-from fedscal.drivers.in_process import InProcess
-from fedscal.drivers.site import Site
-from fedscal.errors import OutOfSpace, UsageError
+from fedscal.experiment.build import network_for
+from fedscal.experiment.pretrain import SourceTraining, pretrain
+from fedscal.experiment.spec import RunSpec
+from fedscal.losses import negative_diversity, prediction_entropy
 from fedscal.methods import METHODS, build_objective
-from fedscal.models import place
+from fedscal.models import device as place
+from fedscal.models.device import computes_in_bfloat16, find_device, in_pieces, put
 from fedscal.models.network import Network
-from fedscal.models.place import computes_in_bfloat16, find_device, in_pieces, put
-from fedscal.models.pretrain import SourceTraining, pretrain
-from fedscal.objective.functional import negative_diversity, prediction_entropy
-from fedscal.rng import Streams
-from fedscal.spec import RunSpec
-from fedscal.types import Package, Prediction, Reply
+from fedscal.runtime.local import InProcess
+from fedscal.runtime.service import Site
 from toys import SIDE, Kept, blobs, tiny_network
 
 VIEWS = AugmentedViews(mean=(0.5,), std=(0.25,), flip=True)

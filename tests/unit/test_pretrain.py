@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedscal import weights
+from fedscal.core import weights
+from fedscal.core.errors import DataRefused
+from fedscal.core.rng import stream
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.registry import BENCHMARKS
-from fedscal.errors import DataRefused
+from fedscal.experiment.pretrain import SourceTraining, Trained, held_out_rows, pretrain
+from fedscal.experiment.source import source_model
+from fedscal.experiment.spec import RunSpec
 from fedscal.models.network import Network, predict
-from fedscal.models.pretrain import SourceTraining, Trained, held_out_rows, pretrain
-from fedscal.rng import stream
-from fedscal.source import source_model
-from fedscal.spec import RunSpec
 from toys import NoiseViews, blobs, tiny_network
 
 IMAGES, LABELS = blobs(60)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from fedscal.core.text import duration, percent, signed, size, spans, spread
+from fedscal.experiment.load import load_run, natural
+from fedscal.experiment.outcome import client_rows, domain_rows, epoch_grid, failures, outcome, warnings
 from fedscal.report import write_report
-from fedscal.report.load import load_run, natural
-from fedscal.report.model import client_rows, domain_rows, epoch_grid, failures, outcome, warnings
-from fedscal.report.text import duration, percent, signed, size, spans, spread
 from fedscal.report.verdict import judge, standing
 
 pytest.importorskip("jinja2")

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from test_report import finished_run, make_lines, summarise, write_run
 
-from fedscal.errors import UsageError
+from fedscal.compare.comparison import source_tables, usable
+from fedscal.compare.leaderboard import leaderboards
+from fedscal.core.errors import UsageError
+from fedscal.core.table import Table
+from fedscal.experiment.load import load_run
 from fedscal.report import write_comparison, write_report
-from fedscal.report.comparison import source_tables, usable
-from fedscal.report.leaderboard import leaderboards
-from fedscal.report.load import load_run
-from fedscal.report.table import Table
 
 HOSTILE = ("<script>alert(1)</script>", "$x^2$", "_hidden\n\x07", 'a" onload="x', "図-1", "\ud800")
 

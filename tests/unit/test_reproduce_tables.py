@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 import layouts
+from fedscal.core.errors import DataRefused, UsageError
 from fedscal.data.registry import benchmark
-from fedscal.errors import DataRefused, UsageError
-from fedscal.reproduce.claims import claims
-from fedscal.reproduce.datasets import DATASETS, Copy, locate
-from fedscal.reproduce.honesty import flaws, is_vit_small
-from fedscal.reproduce.result import Result
-from fedscal.reproduce.scores import RATIO, SECONDS, Score, scores
-from fedscal.reproduce.tables import TABLES, Block, Entry, datasets_of, distinct_cells, entries, table
+from fedscal.paper.claims import claims
+from fedscal.paper.datasets import DATASETS, Copy, locate
+from fedscal.paper.result import Result
+from fedscal.paper.scores import RATIO, SECONDS, Score, scores
+from fedscal.paper.tables import TABLES, Block, Entry, datasets_of, distinct_cells, entries, table
+from fedscal.paper.validity import flaws, is_vit_small
 
 Plan = Callable[..., tuple[list[Entry], dict[str, Copy]]]
 

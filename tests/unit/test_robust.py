@@ -7,13 +7,14 @@ import math
 import pytest
 import torch
 
-from fedscal.errors import UsageError
-from fedscal.federation import Schedule, federate
-from fedscal.server import robust, statistics
-from fedscal.server.average import Average
+from fedscal.core.errors import UsageError
+from fedscal.core.types import Failure, Reply
+from fedscal.experiment.spec import RunSpec
+from fedscal.server import aggregation as robust
+from fedscal.server import statistics
+from fedscal.server.rounds import Schedule, federate
 from fedscal.server.rule import ServerState
-from fedscal.spec import RunSpec
-from fedscal.types import Failure, Reply
+from fedscal.server.rules.average import Average
 
 
 def models(*values: float, counters: tuple[int, ...] = ()) -> list[dict[str, torch.Tensor]]:
@@ -148,7 +149,7 @@ def test_too_few_good_replies_make_a_void_round():
 
 
 def test_an_aggregation_that_can_do_nothing_is_refused(toy_benchmark, tmp_path):
-    from fedscal.run import adapt
+    from fedscal.experiment.run import adapt
 
     spec = RunSpec.make(benchmark="toy", method="fedloa", aggregation="krum", participation=1.0)
     with pytest.raises(UsageError, match="aggregation=krum needs at least 5 clients in a round, and 4"):

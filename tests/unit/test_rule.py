@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from fedscal import weights
-from fedscal.server.average import Average
+from fedscal.core import weights
 from fedscal.server.rule import Briefing, Frozen, Isolated
+from fedscal.server.rules.average import Average
 from toys import model, reply
 
 SOURCE = model(0.0)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedscal.objective.step import Models, Step
-from fedscal.types import Prediction
+from fedscal.client.step import Models, Step
+from fedscal.core.types import Prediction
 from toys import prediction
 
 

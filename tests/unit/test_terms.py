@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from fedscal.objective.alignment import Alignment
-from fedscal.objective.contrastive import Contrastive
-from fedscal.objective.proximal import Proximal
-from fedscal.objective.shot import Shot
-from fedscal.objective.step import Models, Step
-from fedscal.objective.term import Need, Objective
+from fedscal.client.step import Models, Step
+from fedscal.client.term import Need, Objective
+from fedscal.client.terms.alignment import Alignment
+from fedscal.client.terms.contrastive import Contrastive
+from fedscal.client.terms.proximal import Proximal
+from fedscal.client.terms.shot import Shot
 from toys import fixed_step, prediction, sure
 
 STATE = {

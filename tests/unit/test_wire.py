@@ -10,9 +10,11 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from fedscal import weights
-from fedscal.drivers.in_process import InProcess, worker_count
-from fedscal.drivers.wire import (
+from fedscal.core import weights
+from fedscal.core.errors import ModelRefused
+from fedscal.core.types import ClientId, Failure, Memory, Metrics, Package, Reply, Weights
+from fedscal.runtime.local import InProcess, worker_count
+from fedscal.runtime.messages import (
     Message,
     join_memory,
     read_message,
@@ -22,8 +24,6 @@ from fedscal.drivers.wire import (
     split_memory,
     write_message,
 )
-from fedscal.errors import ModelRefused
-from fedscal.types import ClientId, Failure, Memory, Metrics, Package, Reply, Weights
 from toys import Kept, model, reply
 
 MESSAGE = Message(

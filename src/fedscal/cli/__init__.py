@@ -16,7 +16,7 @@ import typer.core
 
 from fedscal.cli import data, flower, inspect, jobs, reproduce, use
 from fedscal.cli.output import print_error
-from fedscal.errors import FedscalError, OutOfSpace, shortened, shown
+from fedscal.core.errors import FedscalError, OutOfSpace, shortened, shown
 
 # The typer that Flower pins would mask brackets in plain help as if rich were to print them.
 typer.core.HAS_RICH = False

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedscal.models.own import allow_code
+from fedscal.models.custom import allow_code
 
 
 def _permit(given: bool) -> bool:

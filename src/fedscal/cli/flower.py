@@ -9,15 +9,15 @@ import typer
 
 from fedscal.cli.jobs import Out, Quiet, Words, default_out, gather, show
 from fedscal.cli.output import listener, print_error, print_plain
-from fedscal.data.elsewhere import PREFIX, site_name
-from fedscal.drivers.flower import machines
-from fedscal.drivers.flower.endpoint import Endpoint
-from fedscal.drivers.flower.programs import program
-from fedscal.embedded import Embedded
-from fedscal.errors import UsageError
-from fedscal.extras import from_extra
-from fedscal.record import RunDirectory
-from fedscal.spec import RunSpec, parse_assignments
+from fedscal.core.errors import UsageError
+from fedscal.core.extras import from_extra
+from fedscal.data.remote import PREFIX, site_name
+from fedscal.experiment.local import Embedded
+from fedscal.experiment.run_directory import RunDirectory
+from fedscal.experiment.spec import RunSpec, parse_assignments
+from fedscal.flower import launch as machines
+from fedscal.flower.endpoint import Endpoint
+from fedscal.flower.processes import program
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -48,7 +48,7 @@ def keys(
 ) -> None:
     """Make an authority, the server's certificate, and a key for every site; what is there is kept."""
     with from_extra("flower", "fedscal flower keys"):
-        from fedscal.drivers.flower.keys import make_keys
+        from fedscal.flower.certificates import make_keys
     names = [site_name(name) for name in sites.split(",")]
     for path in make_keys(folder, host.split(","), names, days):
         print_plain(str(path))
@@ -133,7 +133,7 @@ def site(
 
 def _listed(apps: str) -> list[str]:
     """Return the hashes of other apps that may run here; refuse what is none."""
-    from fedscal.drivers.flower.app_hash import allowed_hashes
+    from fedscal.flower.app_hash import allowed_hashes
 
     hashes = [text for text in apps.split(",") if text]
     allowed_hashes(hashes)
@@ -189,7 +189,7 @@ def run(
 def app_() -> None:
     """Print the sha256 of the Flower app of this version: the only one that its sites run."""
     program("flower-superlink")
-    from fedscal.drivers.flower.app_hash import installed_hash
+    from fedscal.flower.app_hash import installed_hash
 
     print_plain(installed_hash())
 
@@ -204,7 +204,7 @@ def demo(
     """Run a whole federation on this machine: a server, sites with digits, two rounds."""
     program("flower-superlink")
     with from_extra("flower", "fedscal flower demo"):
-        from fedscal.drivers.flower.demo import demo
+        from fedscal.flower.demo import demo
     if folder.exists():
         raise UsageError(f"{folder} is there already: remove it, or give another directory.")
     show(RunDirectory(demo(folder.resolve(), sites, print_plain)), report=True, quiet=False, as_json=False)

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
+from fedscal.cli.doctor import examine, examine_federation, examine_run
 from fedscal.cli.output import console, print_json, print_plain, table_of
-from fedscal.doctor import examine, examine_federation, examine_run
-from fedscal.drivers.flower.machines import Address
+from fedscal.client.term import Term
+from fedscal.core.options import Option, options_of
+from fedscal.experiment.spec import RunSpec
+from fedscal.flower.launch import Address
 from fedscal.methods import ADAPTATIONS, METHODS, hyperparameters
-from fedscal.objective.term import Term
-from fedscal.options import Option, options_of
 from fedscal.report import write_comparison, write_report
-from fedscal.spec import RunSpec
 
 _COLUMNS = {
     "idea": "idea",

@@ -13,21 +13,23 @@ from typing import Annotated, Any
 
 import typer
 
-from fedscal import compare_tables, files, grid
 from fedscal.cli import output
 from fedscal.cli.allow import AllowCode
 from fedscal.cli.many import end_with, execute_cells, show_tables
 from fedscal.cli.output import print_plain
-from fedscal.compare import cells_of
-from fedscal.data.folders import scan
-from fedscal.embedded import prepare_data
-from fedscal.errors import UsageError, nearest, shown
-from fedscal.models.own import check_permission
-from fedscal.record import RunDirectory
+from fedscal.compare import grid
+from fedscal.compare import tables as compare_tables
+from fedscal.compare.execute import cells_of
+from fedscal.core import files
+from fedscal.core.errors import UsageError, nearest, shown
+from fedscal.data.folders.scan import scan
+from fedscal.experiment.local import prepare_data
+from fedscal.experiment.run import adapt, resume
+from fedscal.experiment.run_directory import RunDirectory
+from fedscal.experiment.source import source_model
+from fedscal.experiment.spec import RunSpec, environment_keys, parse_assignments, read_recipe
+from fedscal.models.custom import check_permission
 from fedscal.report import write_comparison, write_report
-from fedscal.run import adapt, resume
-from fedscal.source import source_model
-from fedscal.spec import RunSpec, environment_keys, parse_assignments, read_recipe
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[RECIPE] [key=value ...]", show_default=False)]
 Out = Annotated[Path | None, typer.Option("--out", help="Directory to write to.")]
@@ -52,7 +54,7 @@ def gather(words: list[str] | None) -> dict[str, Any]:
 
 def named_recipe(name: str) -> dict[str, Any]:
     """Read a recipe: a TOML file, or one that comes with the package."""
-    folder = resources.files("fedscal.recipes")
+    folder = resources.files("fedscal.experiment.recipes")
     shipped = {Path(entry.name).stem: entry for entry in folder.iterdir() if entry.name.endswith(".toml")}
     if name in shipped and not Path(name).exists():
         with resources.as_file(shipped[name]) as path:

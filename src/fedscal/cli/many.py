@@ -8,11 +8,11 @@ import typer
 
 from fedscal.cli import output
 from fedscal.cli.output import console, print_error, print_plain
-from fedscal.compare import Cell, Failed, execute
-from fedscal.drivers.in_process import worker_count
-from fedscal.embedded import prepare_data
-from fedscal.report.table import Table
-from fedscal.spec import DATA_KEYS, RunSpec
+from fedscal.compare.execute import Cell, Failed, execute
+from fedscal.core.table import Table
+from fedscal.experiment.local import prepare_data
+from fedscal.experiment.spec import DATA_KEYS, RunSpec
+from fedscal.runtime.local import worker_count
 
 
 def execute_cells(

@@ -14,12 +14,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from fedscal.core.text import duration
+from fedscal.experiment.load import load_run
+from fedscal.experiment.metrics import Line
+from fedscal.experiment.run import Silent
 from fedscal.methods import described
-from fedscal.metrics import Line
-from fedscal.report.load import load_run
-from fedscal.report.text import duration
 from fedscal.report.verdict import judge
-from fedscal.run import Silent
 
 console = Console()
 _LINE_EVERY = 5.0

@@ -13,16 +13,16 @@ from fedscal.cli.allow import AllowCode
 from fedscal.cli.jobs import Json, Out, Quiet
 from fedscal.cli.many import end_with, execute_cells, show_tables
 from fedscal.cli.output import print_plain
-from fedscal.drivers.in_process import worker_count
-from fedscal.errors import UsageError
-from fedscal.models.own import check_permission
-from fedscal.reproduce import tables
-from fedscal.reproduce.datasets import locate
-from fedscal.reproduce.estimate import estimate
-from fedscal.reproduce.figures import FIGURES, check_drawing, draw
-from fedscal.reproduce.honesty import flaws
-from fedscal.reproduce.result import Drawn, Result
-from fedscal.spec import environment_keys, parse_assignments
+from fedscal.core.errors import UsageError
+from fedscal.experiment.spec import environment_keys, parse_assignments
+from fedscal.models.custom import check_permission
+from fedscal.paper import tables
+from fedscal.paper.datasets import locate
+from fedscal.paper.estimate import estimate
+from fedscal.paper.figures import FIGURES, check_drawing, draw
+from fedscal.paper.result import Drawn, Result
+from fedscal.paper.validity import flaws
+from fedscal.runtime.local import worker_count
 
 _TABLES = " | ".join(tables.TABLES)
 

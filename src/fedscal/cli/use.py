@@ -11,21 +11,21 @@ from typing import Annotated
 import torch
 import typer
 
-from fedscal import files
 from fedscal.cli import output
 from fedscal.cli.allow import AllowCode
 from fedscal.cli.output import console, print_error, print_json, print_plain, table_of
-from fedscal.data.folders import scan
-from fedscal.data.suggest import recipe
+from fedscal.core import files
+from fedscal.core.errors import UsageError
+from fedscal.core.rng import stream
+from fedscal.data.folders.scan import scan
+from fedscal.data.folders.suggest import recipe
 from fedscal.deploy.audit import audit as audited
 from fedscal.deploy.audit import audit_table
 from fedscal.deploy.card import AUDIT, card_text, doubts, run_of
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.onnx import export_onnx
 from fedscal.deploy.predict import Answer, ask, files_at, write_csv
-from fedscal.errors import UsageError
-from fedscal.report.load import Run
-from fedscal.rng import stream
+from fedscal.experiment.load import Run
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run directory, or a model's .safetensors.")]
 Network = Annotated[

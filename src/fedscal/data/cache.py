@@ -18,12 +18,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fedscal import files, weights
-from fedscal.data.benchmark import Benchmark, Progress
-from fedscal.documents import misfit, read_json
-from fedscal.errors import DataRefused, UsageError, nearest, some
-from fedscal.extras import from_extra
-from fedscal.types import Images
+from fedscal.core import files, weights
+from fedscal.core.documents import misfit, read_json
+from fedscal.core.errors import DataRefused, UsageError, nearest, some
+from fedscal.core.extras import from_extra
+from fedscal.core.types import Images, Progress
+from fedscal.data.benchmark import Benchmark
 
 Kind = Literal["images", "labels", "groups"]
 

@@ -18,10 +18,10 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedscal import rng
+from fedscal.core import rng
+from fedscal.core.errors import DataRefused
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.views import AugmentedViews
-from fedscal.errors import DataRefused
 
 _SIDE = 32
 _CLASSES = tuple("0123456789")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from fedscal.core.errors import DataRefused
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
-from fedscal.errors import DataRefused
 
 
 def labels(benchmark: Benchmark, domain: str) -> Tensor | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedscal.errors import UsageError
+from fedscal.core.errors import UsageError
 
 
 def shards(count: int, parts: int, generator: torch.Generator) -> list[Tensor]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedscal.types import Images
+from fedscal.core.types import Images
 
 _KEPT = 64_000_000
 """Bytes that may be read before the pages that hold them are given back."""

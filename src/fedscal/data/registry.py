@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedscal.core.errors import UsageError, nearest, shown
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.digits import DIGITS
-from fedscal.data.elsewhere import PREFIX, sites_benchmark
-from fedscal.data.folder_benchmark import folder_benchmark
+from fedscal.data.folders.benchmark import folder_benchmark
+from fedscal.data.folders.lists import refuse_pickles
 from fedscal.data.icons.rows import ICONS, ICONS_64
-from fedscal.data.lists import refuse_pickles
-from fedscal.errors import UsageError, nearest, shown
+from fedscal.data.remote import PREFIX, sites_benchmark
 
 BENCHMARKS: dict[str, Benchmark] = {row.name: row for row in (DIGITS, ICONS, ICONS_64)}
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedscal.core.documents import misfit
+from fedscal.core.errors import ModelRefused, shown
 from fedscal.data.operations import POOL, displacement, recolour
-from fedscal.documents import misfit
-from fedscal.errors import ModelRefused, shown
 
 _CROP_DRAWS = 5
 _STRONG_OPERATIONS = 2

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedscal.data.folders import scan
-from fedscal.data.tree import File, Tree, as_one_domain
+from fedscal.compare.significance import sign_test_p, wilson
+from fedscal.core.errors import DataRefused, nearest
+from fedscal.core.table import Table
+from fedscal.core.text import percent
+from fedscal.data.folders.scan import scan
+from fedscal.data.folders.tree import File, Tree, as_one_domain
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.predict import ask
-from fedscal.errors import DataRefused, nearest
-from fedscal.report.table import Table
-from fedscal.report.text import percent
-from fedscal.significance import sign_test_p, wilson
 
 ALL = "all sites"
 _HEADER = ("site", "images", "source model", "adapted model", "mended / broken", "p")

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fedscal.core.documents import misfit
+from fedscal.core.errors import ModelRefused
+from fedscal.core.table import Table, as_markdown
+from fedscal.core.text import decimals, percent, signed
 from fedscal.data.views import AugmentedViews
 from fedscal.deploy.audit import share_text
 from fedscal.deploy.classifier import Classifier
-from fedscal.documents import misfit
-from fedscal.errors import ModelRefused
+from fedscal.experiment.load import Run, dig, load_run, number, whole
+from fedscal.experiment.outcome import client_rows, domain_rows, outcome, warnings
 from fedscal.methods import METHODS
 from fedscal.models.store import read_card, read_json
-from fedscal.report.load import Run, dig, load_run, number, whole
-from fedscal.report.model import client_rows, domain_rows, outcome, warnings
-from fedscal.report.table import Table, as_markdown
-from fedscal.report.text import decimals, percent, signed
 
 AUDIT = "audit.json"
 """Where ``fedscal audit`` leaves its numbers in a run directory, and the card finds them."""

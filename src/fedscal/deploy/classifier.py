@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedscal.data.benchmark import Views
+from fedscal.core.errors import ModelRefused, UsageError, first_line
+from fedscal.core.types import Views
 from fedscal.data.registry import benchmark
 from fedscal.data.views import views_of
-from fedscal.errors import ModelRefused, UsageError, first_line
+from fedscal.models.device import put
 from fedscal.models.network import Network
-from fedscal.models.place import put
 from fedscal.models.registry import build_network, check_model
 from fedscal.models.store import find_model, load_model
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedscal import files
+from fedscal.core import files
+from fedscal.core.errors import ModelRefused
+from fedscal.core.extras import from_extra
 from fedscal.deploy.classifier import Classifier
-from fedscal.errors import ModelRefused
-from fedscal.extras import from_extra
 
 _TOLERANCE = 1e-4
 _BATCH = 64

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fedscal.documents import misfit, read_json
-from fedscal.errors import ModelRefused, first_line
-from fedscal.extras import from_extra
+from fedscal.core.documents import misfit, read_json
+from fedscal.core.errors import ModelRefused, first_line
+from fedscal.core.extras import from_extra
 from fedscal.models.strict import refuse_differences
 
 PREFIX = "hf:"

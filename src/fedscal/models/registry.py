@@ -8,9 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fedscal import files
-from fedscal.errors import ModelRefused, UsageError, first_line, nearest, shown
-from fedscal.models import huggingface, own, timm_models
+from fedscal.core import files
+from fedscal.core.errors import ModelRefused, UsageError, first_line, nearest, shown
+from fedscal.models import custom as own
+from fedscal.models import huggingface, timm_models
 from fedscal.models.convnet import ConvNet
 from fedscal.models.efficientnet import EfficientNetLite0
 from fedscal.models.network import Network

@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
-from fedscal import documents, files, weights
-from fedscal.documents import misfit
-from fedscal.errors import ModelRefused
-from fedscal.types import Weights
+from fedscal.core import documents, files, weights
+from fedscal.core.documents import misfit
+from fedscal.core.errors import ModelRefused
+from fedscal.core.types import Weights
 
 _PREFERRED = ("last", "model", "selected", "source")
 _CARD = {

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from fedscal.report.load import Run, dig, number
-from fedscal.report.model import AVERAGE, SIGNALS, Grid, epoch_grid, outcome, round_grid, series
+from fedscal.experiment.load import Run, dig, number
+from fedscal.experiment.outcome import AVERAGE, SIGNALS, Grid, epoch_grid, outcome, round_grid, series
 from fedscal.report.svg import drawing, label, to_svg
 
 WIDTH = 7.8  # inches

@@ -10,12 +10,15 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from fedscal.compare import comparison, leaderboard
+from fedscal.compare.rows import caveats
+from fedscal.core import text
+from fedscal.core.table import Table
+from fedscal.experiment import outcome as model
+from fedscal.experiment.load import Run, dig, number, table
 from fedscal.methods import described
-from fedscal.report import comparison, figures, leaderboard, model, text
-from fedscal.report.load import Run, dig, number, table
-from fedscal.report.table import Table
+from fedscal.report import figures
 from fedscal.report.verdict import judge, standing
-from fedscal.rows import caveats
 
 
 @dataclass(frozen=True)

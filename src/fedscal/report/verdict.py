@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedscal.errors import some
-from fedscal.report.load import Run, number
-from fedscal.report.model import (
+from fedscal.core.errors import some
+from fedscal.core.text import count, decimals, percent, signed
+from fedscal.experiment.load import Run, number
+from fedscal.experiment.outcome import (
     AVERAGE,
     SIGNALS,
     Change,
@@ -21,7 +22,6 @@ from fedscal.report.model import (
     series,
     warnings,
 )
-from fedscal.report.text import count, decimals, percent, signed
 
 NAMED_CLIENTS = 5  # more names than that are a table, not a sentence
 

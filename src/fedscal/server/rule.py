@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from fedscal.types import ClientId, Groups, Reply, Weights
+from fedscal.core.types import ClientId, Groups, Reply, Weights
 
 _NOTES = "notes"
 

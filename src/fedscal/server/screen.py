@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from fedscal.fields import Field, just, numbers, printable, real, record, several, shown, whole
+from fedscal.core.fields import Field, just, numbers, printable, real, record, several, shown, whole
+from fedscal.core.types import ClientId, Failure, Groups, Package, Reply
+from fedscal.core.weights import first_not_finite, flatten, unlike
 from fedscal.server import statistics
-from fedscal.types import ClientId, Failure, Groups, Package, Reply
-from fedscal.weights import first_not_finite, flatten, unlike
 
 MOST = 3.5e38
 """The largest number that a record may hold: a little more than float32, the type of a loss."""

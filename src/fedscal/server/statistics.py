@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from fedscal.types import Weights
+from fedscal.core.types import Weights
 
 _EPSILON = 1e-5
 _MEAN, _VARIANCE, _COUNTER = "running_mean", "running_var", "num_batches_tracked"

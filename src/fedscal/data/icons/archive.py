@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedscal import files, weights
+from fedscal.core import files, weights
+from fedscal.core.documents import parse_json, read_json
+from fedscal.core.errors import DataRefused
 from fedscal.data.icons import draw
 from fedscal.data.icons.duplicates import first_of_each
 from fedscal.data.icons.lock import Package
 from fedscal.data.icons.notice import notice
 from fedscal.data.icons.rules import Rules
 from fedscal.data.icons.tarball import members
-from fedscal.documents import parse_json, read_json
-from fedscal.errors import DataRefused
 
 VERSION = 1
 """To be raised whenever lock, rules or drawing give other bytes."""

@@ -18,10 +18,10 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
 
-from fedscal import files
+from fedscal.core import files
+from fedscal.core.documents import parse_json
+from fedscal.core.errors import DataRefused
 from fedscal.data.icons.lock import Package
-from fedscal.documents import parse_json
-from fedscal.errors import DataRefused
 
 _TIMEOUT = 60.0
 _ATTEMPTS = 6

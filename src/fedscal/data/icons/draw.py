@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedscal.extras import from_extra
+from fedscal.core.extras import from_extra
 
 SIDE = 64
 _MARGIN = 4

@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fedscal import files
+from fedscal.core import files
+from fedscal.core.errors import DataRefused
 from fedscal.data.icons.address import find_registry
 from fedscal.data.icons.download import Registry, integrity_of
 from fedscal.data.icons.lock import FREE
 from fedscal.data.icons.tarball import members
-from fedscal.errors import DataRefused
 
 
 def renewed(entry: dict[str, Any], registry: Registry) -> dict[str, Any]:

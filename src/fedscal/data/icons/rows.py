@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedscal import files, rng
-from fedscal.data.benchmark import Benchmark, Progress
+from fedscal.core import files, rng
+from fedscal.core.types import Progress
+from fedscal.data.benchmark import Benchmark
 from fedscal.data.icons import archive, draw
 from fedscal.data.icons.address import find_registry
 from fedscal.data.icons.download import Registry, fetch_all, missing

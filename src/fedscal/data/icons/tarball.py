@@ -7,7 +7,7 @@ import tarfile
 import zlib
 from collections.abc import Collection
 
-from fedscal.errors import DataRefused
+from fedscal.core.errors import DataRefused
 
 LARGEST_MEMBER = 256 * 2**20
 

@@ -1,0 +1,137 @@
+"""A client objective is a sum of terms: l_k = L_LoA + L_SCAl + ..., each of the same kind."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from fedscal.client.start import Received, Start
+from fedscal.client.step import Step
+from fedscal.core.types import Metrics, Sweep, Weights
+
+State = dict[str, Tensor]
+"""What a term carries from batch to batch."""
+
+
+class Need(enum.Enum):
+    """What a term asks of the training loop beyond the client's own weak view."""
+
+    STRONG = "the client's model on the strong view, every batch"
+    SERVER = "the received server model on the weak view, every batch"
+    SERVER_ONCE = "the received server model on a weak view of all images, once a round"
+    PREVIOUS = "this client's model of its last participation on the weak view, every batch"
+    MIXED = "the client's model on mixtures of weak views, every batch"
+    TEACHER_ONCE = "the package's teacher on all images, once a round"
+    SOURCE_ONCE = "the package's source model on all images, once a round"
+
+
+@runtime_checkable
+class Term(Protocol):
+    """One summand of the client's objective: a frozen dataclass of plain numbers."""
+
+    name: ClassVar[str]
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The extra forward passes that ``loss`` uses."""
+        ...
+
+    @property
+    def null(self) -> bool:
+        """Whether the term is zero everywhere, so that it can be left out."""
+        ...
+
+    def prepare(self, sweep: Sweep, state: State | None) -> State:
+        """Start a local epoch from a sweep over the client's data; ``state`` is the last epoch's."""
+        ...
+
+    def loss(self, step: Step, state: State) -> tuple[Tensor, State]:
+        """Return the term's value on a batch, and the state for the next one."""
+        ...
+
+
+@runtime_checkable
+class Adaptation(Term, Protocol):
+    """A term that can stand in the LoA slot."""
+
+    title: ClassVar[str]
+    """Its name in tables."""
+
+
+@runtime_checkable
+class Reporting(Protocol):
+    """A term that tells the server something of its own beside the weights."""
+
+    def report(self, state: State) -> Weights:
+        """Return what the server's rule asks for, from the state after the last batch."""
+        ...
+
+
+@runtime_checkable
+class Recording(Protocol):
+    """A term that keeps scalars worth recording."""
+
+    scalars: ClassVar[tuple[str, ...]]
+    """The 0-d tensors of its state that are recorded once a local epoch; no others leave a client."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The sum of the terms that are not null; the first one is the local adaptation.
+
+    Attributes:
+        terms: the summands.
+        start: how the received models become the one that is trained.
+    """
+
+    terms: tuple[Term, ...]
+    start: Start = field(default_factory=Received)
+
+    @cached_property
+    def active(self) -> tuple[Term, ...]:
+        """The terms that can be other than zero."""
+        return tuple(term for term in self.terms if not term.null)
+
+    @cached_property
+    def needs(self) -> frozenset[Need]:
+        """The extra forward passes of all active terms together."""
+        return frozenset[Need]().union(*(term.needs for term in self.active))
+
+    def prepare(self, sweep: Sweep, states: Sequence[State] | None) -> list[State]:
+        """Start a local epoch for every active term."""
+        before: Sequence[State | None] = states or [None] * len(self.active)
+        return [term.prepare(sweep, state) for term, state in zip(self.active, before, strict=True)]
+
+    def loss(self, step: Step, states: Sequence[State]) -> tuple[Tensor, list[State]]:
+        """Return the summed loss of a batch and the terms' next states."""
+        results = [term.loss(step, state) for term, state in zip(self.active, states, strict=True)]
+        # A penalty on the weights is made where they are; all other values are on the CPU anyway.
+        return torch.stack([value.cpu() for value, _ in results]).sum(), [state for _, state in results]
+
+    def reports(self, states: Sequence[State]) -> dict[str, Weights]:
+        """Return what the terms tell the server, by the name of the term."""
+        pairs = zip(self.active, states, strict=True)
+        return {term.name: term.report(state) for term, state in pairs if isinstance(term, Reporting)}
+
+    def readings(self, states: Sequence[State]) -> Metrics:
+        """Return the scalars that the terms keep, as ``term.name``."""
+        return {
+            f"{term.name}.{name}": float(state[name])
+            for term, state in zip(self.active, states, strict=True)
+            for name in _scalars(term)
+        }
+
+    @property
+    def recorded(self) -> tuple[str, ...]:
+        """The names of ``readings``."""
+        return tuple(f"{term.name}.{name}" for term in self.active for name in _scalars(term))
+
+
+def _scalars(term: Term) -> tuple[str, ...]:
+    return term.scalars if isinstance(term, Recording) else ()

@@ -1,0 +1,40 @@
+"""FedProx: stay near the received model.
+
+Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks. MLSys 2020.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedscal.client.step import Step
+from fedscal.client.term import Need, State
+from fedscal.core.options import option
+from fedscal.core.types import Sweep
+
+
+@dataclass(frozen=True)
+class Proximal:
+    r"""mu/2 ||w - w^r||^2 over the trainable parameters, the norm squared."""
+
+    name: ClassVar[str] = "proximal"
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    mu: float = option(0.01, "weight of the proximal term", low=0)
+
+    @property
+    def null(self) -> bool:
+        """Whether the term is switched off."""
+        return self.mu == 0
+
+    def prepare(self, sweep: Sweep, state: State | None) -> State:
+        """Keep nothing."""
+        return {}
+
+    def loss(self, step: Step, state: State) -> tuple[Tensor, State]:
+        """Return the penalty at the present weights."""
+        squares = [(now - received).square().sum() for now, received in step.pairs]
+        return self.mu / 2 * torch.stack(squares).sum(), state

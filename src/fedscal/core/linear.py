@@ -1,0 +1,18 @@
+"""Linear classifiers of features, and how far two of them disagree."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedscal.core.types import Weights
+
+
+def probabilities(classifier: Weights, features: Tensor) -> Tensor:
+    """Return softmax(W g + b), shape (n, J), for a classifier of ``weight`` W and ``bias`` b."""
+    return torch.softmax(features @ classifier["weight"].T + classifier["bias"], dim=1)
+
+
+def discrepancy(p: Tensor, q: Tensor) -> Tensor:
+    r"""1/n sum_i sum_j |p_ij - q_ij|, from 0 where two classifiers agree to 2."""
+    return (p - q).abs().sum(dim=1).mean()

@@ -1,0 +1,171 @@
+"""Checkpoints: the server's state and the clients' memories after a round, whole or not there.
+
+``checkpoints/round-0007/`` holds ``state.safetensors`` and ``manifest.json``, which names every file
+that belongs to the round with its sha256, the clients' memory files included, and what ``metrics.jsonl``
+was when the round was saved. The last two rounds are kept: if the newest is damaged, or the record has not
+the lines that it presumes, the one before it is used.
+"""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedscal.core import files, weights
+from fedscal.core.documents import LARGEST, misfit, sealed, unsealed
+from fedscal.core.errors import ModelRefused
+from fedscal.core.types import ClientId, Memory
+from fedscal.models.store import read_tensors
+from fedscal.server.rule import ServerState
+
+_KEEP = 2
+_MANIFEST = {
+    "round": int,
+    "metrics_sha256?": str,
+    "files": {"state.safetensors": str},
+    "memories": {str: {"file": str, "sha256": str}},
+}
+
+
+class DiskMemories:
+    """The clients' memories as files, so that main memory does not grow with the number of clients."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.index: dict[ClientId, dict[str, str]] = {}
+
+    def get(self, client: ClientId) -> Memory:
+        """Return a client's memory; empty before its first participation."""
+        if client not in self.index:
+            return {}
+        entry = self.index[client]
+        return weights.unflatten(read_tensors(self._folder / Path(entry["file"]).name, entry["sha256"]))
+
+    def put(self, client: ClientId, round_: int, memory: Memory) -> None:
+        """Write a client's memory of a round beside the older one, which a resumed run may still need."""
+        data = weights.to_bytes(weights.flatten(memory))
+        name = f"{client}-{round_:04}.safetensors"
+        files.write_bytes(self._folder / name, data)
+        self.index[client] = {"file": name, "sha256": files.sha256(data)}
+
+    def keep_only(self, names: set[str]) -> None:
+        """Delete the files that no checkpoint names any more."""
+        for path in self._folder.glob("*.safetensors"):
+            if path.name not in names:
+                path.unlink()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A round that was finished, and what is needed to go on after it.
+
+    Attributes:
+        round: its number.
+        state: the server's state after it.
+        memories: the file and hash of every client's memory.
+        record: the sha256 of the record up to its line; empty if an earlier version wrote it.
+    """
+
+    round: int
+    state: ServerState
+    memories: dict[ClientId, dict[str, str]]
+    record: str
+
+
+class Checkpoints:
+    """The checkpoints of one run directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.memories = DiskMemories(folder / "memory")
+
+    def save(self, round_: int, state: ServerState, record: str = "") -> None:
+        """Write the round's checkpoint, then let go of older ones; ``record``: the sha256 of the metrics."""
+        data = weights.to_bytes(weights.flatten(state.groups()))
+        manifest = {
+            "round": round_,
+            "metrics_sha256": record,
+            "files": {"state.safetensors": files.sha256(data)},
+            "memories": self.memories.index,
+        }
+        content = {"state.safetensors": data, "manifest.json": sealed(manifest)}
+        files.write_dir(self.folder / f"round-{round_:04}", content)
+        self._forget_old()
+
+    def latest(self, require: Callable[[int, str], None] = lambda round_, record: None) -> Checkpoint | None:
+        """Return the newest whole checkpoint; None if there never was one.
+
+        A damaged one is named in a warning and passed over; if none is left, that is an error.
+
+        Args:
+            require: refuses a round whose record, by its sha256, is not there.
+        """
+        damage = []
+        for folder in self._folders():
+            try:
+                found = self._load(folder)
+                require(found.round, found.record)
+            except ModelRefused as error:
+                damage.append(str(error))
+                continue
+            for text in damage:
+                warnings.warn(f"{text} The checkpoint before it is used.", stacklevel=2)
+            self.memories.index = dict(found.memories)
+            return found
+        if damage:
+            raise ModelRefused(f"no usable checkpoint is left. {damage[0]}")
+        return None
+
+    def forget_after(self, round_: int) -> None:
+        """Let go of later rounds, which will be done again: beside them a lower number is not the newest."""
+        for folder in self._folders():
+            if _number(folder) > round_:
+                shutil.rmtree(folder)
+
+    def _load(self, folder: Path) -> Checkpoint:
+        manifest = _manifest(folder)
+        try:
+            tensors = read_tensors(folder / "state.safetensors", manifest["files"]["state.safetensors"])
+            for entry in manifest["memories"].values():
+                read_tensors(self.folder / "memory" / Path(entry["file"]).name, entry["sha256"])
+            state = ServerState.of(weights.unflatten(tensors))
+        except ValueError as error:
+            raise ModelRefused(f"{folder / 'manifest.json'} is not a checkpoint's manifest.") from error
+        return Checkpoint(manifest["round"], state, manifest["memories"], manifest.get("metrics_sha256", ""))
+
+    def _folders(self) -> list[Path]:
+        """Return the checkpoints, newest first."""
+        found = [path for path in self.folder.glob("round-*") if path.name[6:].isdecimal()]
+        return sorted(found, key=_number, reverse=True)
+
+    def _forget_old(self) -> None:
+        folders = self._folders()
+        for folder in folders[_KEEP:]:
+            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            manifests = [_manifest(folder) for folder in folders[:_KEEP]]
+        except ModelRefused:
+            return  # damaged by another hand: what it may name is kept
+        self.memories.keep_only({entry["file"] for one in manifests for entry in one["memories"].values()})
+
+
+def _number(folder: Path) -> int:
+    return int(folder.name[6:])
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / "manifest.json"
+    try:
+        found = unsealed(files.read_bytes(path, LARGEST))
+        wrong = misfit(found, _MANIFEST)
+    except OSError as error:
+        wrong = error.strerror or "it cannot be read"
+    except ValueError as error:
+        wrong = str(error)
+    if wrong or found["round"] != _number(folder):
+        raise ModelRefused(f"{path} is not the manifest of its round{f' ({wrong})' if wrong else ''}.")
+    return found
