@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+from fedscal.core.lazy import F, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _NEIGHBOURS = 1000
 """Soft neighbourhood density compares all pairs of this many images at most."""

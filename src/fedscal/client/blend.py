@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from fedscal import losses as functional
 from fedscal.client.start import SERVER
 from fedscal.core import weights
+from fedscal.core.lazy import F, torch
 from fedscal.core.types import Groups, Prediction, Weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def closeness(prediction: Prediction) -> Tensor:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
 
-import torch
-from torch import Tensor, nn
-
+from fedscal.core.lazy import torch
 from fedscal.core.types import Prediction
 
-Forward = Callable[[Tensor], Prediction]
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Forward: TypeAlias = "Callable[[Tensor], Prediction]"
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Models:
     pairs: Sequence[tuple[nn.Parameter, Tensor]]
     joint: bool
     others: Mapping[str, Prediction] = field(default_factory=dict)
-    draws: torch.Generator = field(default_factory=torch.Generator)
+    draws: torch.Generator = field(default_factory=lambda: torch.Generator())
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,17 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Protocol, runtime_checkable
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from fedscal.client.start import Received, Start
 from fedscal.client.step import Step
+from fedscal.core.lazy import torch
 from fedscal.core.types import Metrics, Sweep, Weights
 
-State = dict[str, Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+State: TypeAlias = "dict[str, Tensor]"
 """What a term carries from batch to batch."""
 
 

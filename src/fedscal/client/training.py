@@ -7,19 +7,21 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
 from torch.nn import Parameter
 
 from fedscal.client.step import Models, Step
 from fedscal.client.term import Need, Objective, State
 from fedscal.core import weights
+from fedscal.core.lazy import torch
 from fedscal.core.rng import Streams
 from fedscal.core.types import Images, Memory, Metrics, Package, Prediction, Reply, Sweep, Views, Weights
 from fedscal.models.device import device_memory, in_pieces
 from fedscal.models.network import Network, predict
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

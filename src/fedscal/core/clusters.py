@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+from fedscal.core.lazy import F, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def k_means(points: Tensor, centres: int, rounds: int = 10) -> Tensor:

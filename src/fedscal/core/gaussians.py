@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING
 
+from fedscal.core.lazy import F, torch
 from fedscal.core.types import Weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _LEAST_VARIANCE = 1e-6
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
+from fedscal.core.lazy import torch
 from fedscal.core.types import Weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def probabilities(classifier: Weights, features: Tensor) -> Tensor:

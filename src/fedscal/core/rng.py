@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import torch
+from fedscal.core.lazy import torch
 
 
 def stream_seed(seed: int, purpose: str, *scope: str | int) -> int:

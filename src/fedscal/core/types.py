@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-import torch
-from torch import Tensor
+from fedscal.core.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 ClientId = str
-Weights = Mapping[str, Tensor]
+Weights: TypeAlias = "Mapping[str, Tensor]"
 """A state dict: parameters and buffers by name."""
-Groups = Mapping[str, Weights]
+Groups: TypeAlias = "Mapping[str, Weights]"
 """Named groups of tensors: the models of a package or a server state, a client's memory or reports."""
-Memory = Groups
+Memory: TypeAlias = "Groups"
 """What a client keeps between rounds; it never leaves the client."""
 Metrics = Mapping[str, float]
 
@@ -122,7 +125,7 @@ class Sweep(Prediction):
         return self.others.get(name, self)
 
 
-Profile = Callable[[Images], Weights]
+Profile: TypeAlias = "Callable[[Images], Weights]"
 """What a method has a client tell of its images, once."""
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import safetensors
-import safetensors.torch
-import torch
-from torch import Tensor
 
 from fedscal.core.errors import ModelRefused
 from fedscal.core.fields import printable, shown
+from fedscal.core.lazy import safetensors_torch, torch
 from fedscal.core.types import Groups, Weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _USUAL = ("torch.strided", "cpu")
 
@@ -97,7 +99,7 @@ def unlike(tensors: object, example: Weights) -> str | None:
 
 def _kind(tensor: object) -> str:
     """Return type, shape, and what is unusual of a tensor: that it is sparse, or has no numbers at all."""
-    if not isinstance(tensor, Tensor):
+    if not isinstance(tensor, torch.Tensor):
         return shown(tensor)
     odd = [str(trait) for trait in (tensor.layout, tensor.device) if str(trait) not in _USUAL]
     return " ".join([str(tensor.dtype), str(tuple(tensor.shape)), *odd])
@@ -128,13 +130,13 @@ def to_bytes(weights: Weights) -> bytes:
         place = tensor.untyped_storage().data_ptr()
         separate[name] = tensor.clone() if place in seen else tensor
         seen.add(place)
-    return safetensors.torch.save(separate)
+    return safetensors_torch.save(separate)
 
 
 def from_bytes(data: bytes, where: str) -> dict[str, Tensor]:
     """Read the safetensors form; anything else, a pickle included, is refused and never executed."""
     try:
-        tensors = safetensors.torch.load(data)
+        tensors = safetensors_torch.load(data)
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
         raise ModelRefused(
             f"{where} is not a whole safetensors file ({error}); it was not loaded."

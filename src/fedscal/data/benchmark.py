@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol
 
 from fedscal.core.types import Images, Progress, Views
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Store(Protocol):

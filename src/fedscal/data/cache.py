@@ -13,17 +13,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedscal.core import files, weights
 from fedscal.core.documents import misfit, read_json
 from fedscal.core.errors import DataRefused, UsageError, nearest, some
 from fedscal.core.extras import from_extra
+from fedscal.core.lazy import torch
 from fedscal.core.types import Images, Progress
 from fedscal.data.benchmark import Benchmark
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Kind = Literal["images", "labels", "groups"]
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from fedscal.core.errors import DataRefused, UsageError, shown
 from fedscal.core.files import sha256
 from fedscal.core.types import Images, Progress
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.views import AugmentedViews
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PREFIX = "flower:"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")

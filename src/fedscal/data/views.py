@@ -11,15 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
-
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+from typing import TYPE_CHECKING, Any
 
 from fedscal.core.documents import misfit
 from fedscal.core.errors import ModelRefused, shown
+from fedscal.core.lazy import F, torch
 from fedscal.data.operations import POOL, displacement, recolour
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _CROP_DRAWS = 5
 _STRONG_OPERATIONS = 2

@@ -13,11 +13,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from fedscal.core.errors import ModelRefused, UsageError, first_line
+from fedscal.core.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import nn
 
 PERMISSION = "FEDSCAL_ALLOW_CODE"
 _FACTORY = re.compile(r"(?!hf:|timm:)\w+(\.\w+)*:[A-Za-z_]\w*")
@@ -50,7 +52,7 @@ def build_own(name: str, shape: tuple[int, int, int]) -> nn.Module:
         made = factory(shape)
     except Exception as error:
         raise ModelRefused(f"model={name} failed: {type(error).__name__}: {first_line(error)}") from error
-    if not isinstance(made, nn.Module):
+    if not isinstance(made, torch.nn.Module):
         raise ModelRefused(f"model={name} returned {type(made).__name__}, not a torch.nn.Module.")
     return made
 

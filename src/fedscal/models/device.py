@@ -7,15 +7,18 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from fedscal.core.errors import OutOfSpace, UsageError
 from fedscal.core.files import sha256
+from fedscal.core.lazy import torch
 from fedscal.core.types import Prediction
 from fedscal.models.network import Network
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _CPUINFO = Path("/proc/cpuinfo")
 _KIND = re.compile(

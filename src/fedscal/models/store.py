@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from fedscal.core import documents, files, weights
 from fedscal.core.documents import misfit
 from fedscal.core.errors import ModelRefused
 from fedscal.core.types import Weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _PREFERRED = ("last", "model", "selected", "source")
 _CARD = {

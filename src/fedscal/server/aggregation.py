@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import median as middle
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from fedscal.core import weights
+from fedscal.core.lazy import torch
 from fedscal.core.types import Weights
 from fedscal.server import statistics
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Measure = Callable[[Weights, Weights], float]
 """How far two models are apart."""

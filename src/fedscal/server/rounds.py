@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
-
 from fedscal.core import weights
 from fedscal.core.errors import TooFewClients
+from fedscal.core.lazy import torch
 from fedscal.core.rng import stream
 from fedscal.core.types import ClientId, Failure, Metrics, Package, Reply, Weights
 from fedscal.server.rule import ServerRule, ServerState

@@ -9,10 +9,12 @@ server's model and a variance on a logarithmic scale. As BatchNorm does, v is ta
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from fedscal.core.types import Weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _EPSILON = 1e-5
 _MEAN, _VARIANCE, _COUNTER = "running_mean", "running_var", "num_batches_tracked"

@@ -7,16 +7,17 @@ Unsupervised Federated Source-Free Domain Adaptation. WACV 2026.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedscal import losses as functional
 from fedscal.client.step import Step
 from fedscal.client.term import Need, State
+from fedscal.core.lazy import torch
 from fedscal.core.options import option
 from fedscal.core.types import Prediction, Sweep
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,18 @@ for Source-free Domain Adaptation. ECCV 2022.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from fedscal import losses as functional
 from fedscal.client.step import Step
 from fedscal.client.term import Need, State
 from fedscal.core.clusters import k_means
+from fedscal.core.lazy import F, torch
 from fedscal.core.options import option
 from fedscal.core.types import Sweep
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def balanced_prototypes(features: Tensor, probabilities: Tensor, ratio: float, centres: int = 1) -> Tensor:

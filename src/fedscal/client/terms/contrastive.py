@@ -6,15 +6,16 @@ Li, He, Song: Model-Contrastive Federated Learning. CVPR 2021.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from fedscal import losses as functional
 from fedscal.client.step import Step
 from fedscal.client.term import Need, State
 from fedscal.core.options import option
 from fedscal.core.types import Sweep
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,19 @@ on labelled source images at the server, which this setting does not have (``ser
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from fedscal import losses as functional
 from fedscal.client.step import Step
 from fedscal.client.term import Need, State
 from fedscal.core.gaussians import class_gaussians
+from fedscal.core.lazy import F, torch
 from fedscal.core.linear import discrepancy, probabilities
 from fedscal.core.options import option
 from fedscal.core.types import Sweep, Weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _REPORTED = ("weight", "bias", "mean", "variance", "share")
 

@@ -7,17 +7,17 @@ Devices: Style-Driven Source-Free Domain Adaptation in Clustered Federated Learn
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from fedscal import losses as functional
 from fedscal.client.step import Step
 from fedscal.client.term import Need, State
+from fedscal.core.lazy import F, torch
 from fedscal.core.options import option
 from fedscal.core.types import Sweep
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def trusted(probabilities: Tensor, confident: float, share: float) -> Tensor:

@@ -7,16 +7,17 @@ Unsupervised Domain Adaptation. ICML 2020.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from fedscal import losses as functional
 from fedscal.client.step import Step
 from fedscal.client.term import Need, State
+from fedscal.core.lazy import F
 from fedscal.core.options import option
 from fedscal.core.types import Sweep
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

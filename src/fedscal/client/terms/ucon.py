@@ -7,16 +7,16 @@ Control. ICLR 2025.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedscal.client.step import Step
 from fedscal.client.term import Need, State
+from fedscal.core.lazy import F, torch
 from fedscal.core.options import option
 from fedscal.core.types import Sweep
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _UNCERTAIN_SHARE = 0.1
 

@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from fedscal.core import files
 from fedscal.core.errors import DataRefused, some
+from fedscal.core.lazy import torch
 from fedscal.core.types import Progress
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.folders.decode import SIDE as SQUARE
@@ -25,6 +24,9 @@ from fedscal.data.folders.subset import with_classes
 from fedscal.data.folders.tree import Tree, as_one_domain
 from fedscal.data.pixels import MappedImages
 from fedscal.data.views import AugmentedViews
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _SIDE = 224
 PHOTOGRAPHS = AugmentedViews(

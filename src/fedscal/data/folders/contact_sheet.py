@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from PIL import Image, ImageDraw
-from torch import Tensor
 
+from fedscal.core.lazy import torch
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.labels import known_labels
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _EACH = 6
 _GAP = 2

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedscal.core import files
 from fedscal.core.documents import misfit, read_json
 from fedscal.core.errors import DataRefused, some
+from fedscal.core.lazy import torch
 from fedscal.core.types import Progress
 from fedscal.data.folders.decode import SIDE, Pixels, Unreadable, decode
 from fedscal.data.folders.tree import File

@@ -10,20 +10,21 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from fedscal.core import files, weights
 from fedscal.core.documents import parse_json, read_json
 from fedscal.core.errors import DataRefused
+from fedscal.core.lazy import torch
 from fedscal.data.icons import draw
 from fedscal.data.icons.duplicates import first_of_each
 from fedscal.data.icons.lock import Package
 from fedscal.data.icons.notice import notice
 from fedscal.data.icons.rules import Rules
 from fedscal.data.icons.tarball import members
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 VERSION = 1
 """To be raised whenever lock, rules or drawing give other bytes."""

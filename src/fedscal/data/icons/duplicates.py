@@ -7,10 +7,13 @@ left. A drawing whose hash differs in few bits from one that is kept is left out
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+from fedscal.core.lazy import F, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 SAME_BITS = 2
 """Two drawings are the same if at most this many bits differ."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+from typing import TYPE_CHECKING
 
 from fedscal.core import files, rng
+from fedscal.core.lazy import F, torch
 from fedscal.core.types import Progress
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.icons import archive, draw
@@ -18,6 +16,9 @@ from fedscal.data.icons.download import Registry, fetch_all, missing
 from fedscal.data.icons.lock import packages
 from fedscal.data.icons.rules import rules
 from fedscal.data.views import AugmentedViews
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def fetch(registry: str | None, progress: Progress) -> None:

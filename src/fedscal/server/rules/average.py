@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from fedscal.core import weights
 from fedscal.core.options import option
 from fedscal.core.types import ClientId, Groups, Reply, Weights
 from fedscal.server import aggregation as robust
 from fedscal.server.rule import Briefing, ServerRule, ServerState
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _TOKENS = ("cls_token", "pos_embed", "position_embeddings")
 """The last part of the names that a ViT's class token and position embeddings go by."""

@@ -13,19 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from fedscal.core import weights
 from fedscal.core.errors import ModelRefused
 from fedscal.core.gaussians import sample
+from fedscal.core.lazy import F, torch
 from fedscal.core.linear import discrepancy, probabilities
 from fedscal.core.options import option
 from fedscal.core.rng import stream
 from fedscal.core.types import ClientId, Groups, Reply, Weights
 from fedscal.server.rule import Briefing, ServerRule, ServerState
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _REPORT = "local_classifier"
 _SAMPLES = 64

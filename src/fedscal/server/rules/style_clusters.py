@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedscal.core import weights
 from fedscal.core.clusters import by_silhouette
 from fedscal.core.errors import TooFewClients
+from fedscal.core.lazy import torch
 from fedscal.core.options import option
 from fedscal.core.types import ClientId, Groups, Reply, Weights
 from fedscal.server.rule import Briefing, ServerRule, ServerState
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _MOST_CLUSTERS = 10
 

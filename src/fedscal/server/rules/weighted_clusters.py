@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from fedscal.core import weights
 from fedscal.core.clusters import finch
+from fedscal.core.lazy import F, torch
 from fedscal.core.types import ClientId, Groups, Reply, Weights
 from fedscal.server.rule import Briefing, ServerRule, ServerState
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _LAYER = "layer/"
 """A note of this name and the first layer's says which tensor tells clients apart."""
