@@ -22,8 +22,8 @@ import torch
 
 from fedscal.core.types import ClientId, Failure, Package, Reply, Weights
 from fedscal.core.weights import is_statistic
-from fedscal.experiment.build import Layout
-from fedscal.experiment.local import Embedded
+from fedscal.experiment.experiment import Experiment
+from fedscal.experiment.local import Local
 from fedscal.experiment.run import adapt
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec, parse_assignments
@@ -96,16 +96,16 @@ class Attacked(InProcess):
 
 
 @dataclass(frozen=True)
-class WithAttacker(Embedded):
-    """The embedded federation with a bad client in it."""
+class WithAttacker(Local):
+    """The clients of this machine with a bad client in it."""
 
     attack: Callable[[Weights, Weights], Model]
 
     def driver(
-        self, layout: Layout, directory: RunDirectory, answered: Callable[[ClientId], None]
+        self, experiment: Experiment, directory: RunDirectory, answered: Callable[[ClientId], None]
     ) -> InProcess:
         """Return a driver with the bad client in it."""
-        driver = super().driver(layout, directory, answered)
+        driver = super().driver(experiment, directory, answered)
         driver.__class__ = Attacked
         driver.attack = self.attack  # type: ignore[attr-defined]
         return driver
@@ -114,8 +114,8 @@ class WithAttacker(Embedded):
 def honest(spec: RunSpec, attack: str, out: Path) -> float:
     """Run and return the honest clients' mean accuracy in the last round."""
     change = ATTACKS[attack]
-    where = Embedded if change is None else lambda spec: WithAttacker(spec, change)
-    line = adapt(spec, out, where=where).lines()[-1]
+    federation = Local() if change is None else WithAttacker(change)
+    line = adapt(spec, out, federation=federation).lines()[-1]
     first = min(line["clients"])
     return fmean(row["accuracy"] for client, row in line["clients"].items() if client != first)
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fedscal.experiment.build import build_layout
+from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.metrics import Line
 from fedscal.experiment.run import adapt
 from fedscal.experiment.run_directory import RunDirectory
@@ -71,8 +71,9 @@ def simulate(folder: Path, keys: dict[str, Any], count: int) -> None:
 
 def play(folder: Path, data: dict[str, Any], given: dict[str, Any]) -> Iterator[tuple[str, RunDirectory]]:
     """Do the same work three times; yield the driver's name and its run."""
-    model = source_model(RunSpec.make(**data)).path
-    names = build_layout(RunSpec.make(**data)).clients
+    experiment = Experiment.build(RunSpec.make(**data))
+    model = source_model(experiment).path
+    names = experiment.clients_of_data().clients
     transport = given.pop("transport", "fp32")
     keys = {**KEYS, **given, "source_model": str(model)}
     yield "embedded", adapt(RunSpec.make(**data, **keys, workers=1), folder / "embedded")

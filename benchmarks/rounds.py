@@ -25,10 +25,10 @@ from fedscal.core.gaussians import class_gaussians
 from fedscal.core.rng import compute_threads
 from fedscal.core.types import ClientId, Memory
 from fedscal.core.weights import snapshot
-from fedscal.experiment.build import build_layout, build_schedule, build_site
+from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.metrics import bytes_up
 from fedscal.experiment.spec import RunSpec
-from fedscal.methods import METHODS, build_rule
+from fedscal.methods import METHODS
 from fedscal.models.network import Network, predict
 from fedscal.runtime.local import InProcess
 from fedscal.runtime.service import Site
@@ -101,8 +101,10 @@ class Bench:
     def of(cls, name: str) -> Bench:
         """Set up a method on digits and play its first round."""
         spec = RunSpec.make(method=name, source="optdigits", rounds=2, workers=1)
-        site, layout, rule = build_site(spec), build_layout(spec), build_rule(name, spec.hyper)
-        schedule, model = build_schedule(spec, layout), snapshot(site.network.state_dict())
+        parts = Experiment.build(spec)
+        parts = parts.with_clients(parts.clients_of_data())
+        site, layout, rule = parts.service(parts.layout), parts.layout, parts.rule
+        schedule, model = parts.schedule, snapshot(site.network.state_dict())
         driver = InProcess(layout.clients, [site], _SameMemory({"previous": model}))
         gaussians = class_gaussians(torch.randn(100, 256), torch.arange(100) % 10, 10)
         profiles = driver.profile() if site.describe else {}

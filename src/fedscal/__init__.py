@@ -19,13 +19,15 @@ if TYPE_CHECKING:
     from fedscal.client.training import ClientData, Training, local_update
     from fedscal.core.errors import FedscalError
     from fedscal.core.types import Views
+    from fedscal.core.user_code import allow_code
     from fedscal.data.benchmark import Benchmark
     from fedscal.data.registry import BENCHMARKS
+    from fedscal.experiment.callbacks import Callback
+    from fedscal.experiment.experiment import Experiment
     from fedscal.experiment.run import adapt, resume
     from fedscal.experiment.run_directory import RunDirectory
     from fedscal.experiment.spec import RunSpec
     from fedscal.methods import ADAPTATIONS, METHODS, Method
-    from fedscal.models.custom import allow_code
     from fedscal.report import write_comparison, write_report
     from fedscal.server.rounds import Driver, Schedule, federate
     from fedscal.server.rule import ServerRule, ServerState
@@ -35,8 +37,10 @@ __all__ = [
     "BENCHMARKS",
     "METHODS",
     "Benchmark",
+    "Callback",
     "ClientData",
     "Driver",
+    "Experiment",
     "FedscalError",
     "Method",
     "Need",
@@ -67,10 +71,12 @@ _HOMES = {
     "fedscal.core.errors": ("FedscalError",),
     "fedscal.server.rounds": ("Driver", "Schedule", "federate"),
     "fedscal.methods": ("ADAPTATIONS", "METHODS", "Method"),
-    "fedscal.models.custom": ("allow_code",),
+    "fedscal.core.user_code": ("allow_code",),
     "fedscal.client.term": ("Need", "Objective", "Term"),
     "fedscal.experiment.run_directory": ("RunDirectory",),
     "fedscal.report": ("write_comparison", "write_report"),
+    "fedscal.experiment.callbacks": ("Callback",),
+    "fedscal.experiment.experiment": ("Experiment",),
     "fedscal.experiment.run": ("adapt", "resume"),
     "fedscal.server.rule": ("ServerRule", "ServerState"),
     "fedscal.experiment.spec": ("RunSpec",),

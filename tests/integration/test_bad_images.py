@@ -192,12 +192,12 @@ module._each = late"""
 
 _CHANGE_BEFORE_TRAINING = """
 import pathlib
-from fedscal.experiment.local import Embedded
-real = Embedded.driver
+from fedscal.experiment.local import Local
+real = Local.driver
 def late(*args):
     pathlib.Path({path!r}).write_bytes(pathlib.Path({other!r}).read_bytes())
     return real(*args)
-Embedded.driver = late"""
+Local.driver = late"""
 
 
 def test_an_image_that_vanishes_before_it_is_decoded_is_named_or_skipped(fedscal, tree, tmp_path):

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from fedscal.core.errors import ModelRefused, UsageError
+from fedscal.core.user_code import PERMISSION, allow_code
 from fedscal.experiment.spec import RunSpec
-from fedscal.models.custom import PERMISSION, allow_code, is_factory
+from fedscal.models.custom import is_factory
 from fedscal.models.registry import build_network, check_model, fingerprint
 
 SHAPE = (1, 8, 8)

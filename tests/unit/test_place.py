@@ -18,7 +18,7 @@ from fedscal.core.rng import Streams
 from fedscal.core.types import Package, Prediction, Reply
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.views import AugmentedViews
-from fedscal.experiment.build import network_for
+from fedscal.experiment.experiment import network_of
 from fedscal.experiment.pretrain import SourceTraining, pretrain
 from fedscal.experiment.spec import RunSpec
 from fedscal.losses import negative_diversity, prediction_entropy
@@ -211,7 +211,7 @@ def test_source_training_is_the_same_in_pieces() -> None:
 def test_pieces_are_refused_with_batchnorm(toy_benchmark: Benchmark) -> None:
     spec = RunSpec.make(benchmark="toy", micro_batch=4)
     with pytest.raises(UsageError, match="BatchNorm in tiny are those of a whole batch"):
-        network_for(spec, toy_benchmark)
+        network_of(spec, toy_benchmark)
 
 
 def full(images: Tensor) -> Prediction:

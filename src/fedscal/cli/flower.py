@@ -12,7 +12,8 @@ from fedscal.cli.output import listener, print_error, print_plain
 from fedscal.core.errors import UsageError
 from fedscal.core.extras import from_extra
 from fedscal.data.remote import PREFIX, site_name
-from fedscal.experiment.local import Embedded
+from fedscal.experiment.experiment import Experiment
+from fedscal.experiment.local import Local
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec, parse_assignments
 from fedscal.flower import launch as machines
@@ -144,7 +145,7 @@ def _check(spec: RunSpec, name: str) -> None:
     """Decode the site's images and hold them against the model, before anybody is told that it is there."""
     told = listener(quiet=False)
     try:
-        layout = Embedded(spec).find(told).of(name)
+        layout = Local().clients(Experiment.build(spec), told).of(name)
     finally:
         told.close()
     print_plain(f"{name}: {len(layout.rows[name][1]):,} images")

@@ -23,6 +23,7 @@ from fedscal.compare.execute import cells_of
 from fedscal.core import files
 from fedscal.core.errors import UsageError, nearest, shown
 from fedscal.data.folders.scan import scan
+from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.local import prepare_data
 from fedscal.experiment.run import adapt, resume
 from fedscal.experiment.run_directory import RunDirectory
@@ -173,9 +174,10 @@ def pretrain(
         raise UsageError("source_model is given: there is nothing to train.")
     listener = output.listener(quiet or as_json)
     try:
-        prepare_data(spec, listener)
+        experiment = Experiment.build(spec)
+        prepare_data(experiment.data, listener)
         listener.stage(f"source model: {spec.source}", spec.pretrain_epochs)
-        source = source_model(spec, listener.advance)
+        source = source_model(experiment, listener.advance)
     finally:
         listener.close()
     path = source.path if out is None else _copied(source.path, out)

@@ -10,6 +10,7 @@ from fedscal.cli import output
 from fedscal.cli.output import console, print_error, print_plain
 from fedscal.compare.execute import Cell, Failed, execute
 from fedscal.core.table import Table
+from fedscal.experiment.experiment import load_data
 from fedscal.experiment.local import prepare_data
 from fedscal.experiment.spec import DATA_KEYS, RunSpec
 from fedscal.runtime.local import worker_count
@@ -37,7 +38,7 @@ def execute_cells(
 
     try:
         for spec in _different_data(left):  # here, where progress is seen, and not in every cell
-            prepare_data(spec, listener)
+            prepare_data(load_data(spec), listener)
         listener.stage(f"{len(cells)} runs, {finished} finished already, {jobs} at a time", len(left))
         return execute(left, jobs, done)
     finally:

@@ -15,11 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from fedscal.core.text import duration
+from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.load import load_run
 from fedscal.experiment.metrics import Line
-from fedscal.experiment.run import Silent
 from fedscal.methods import described
 from fedscal.report.verdict import judge
+from fedscal.server.rule import ServerState
 
 console = Console()
 _LINE_EVERY = 5.0
@@ -44,7 +45,7 @@ def print_json(value: Any) -> None:
     console.file.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-class Bar(Silent):
+class Bar(Callback):
     """Progress bars in a terminal: the stage, its steps, the time left, the last round's accuracy."""
 
     def __init__(self) -> None:
@@ -71,12 +72,12 @@ class Bar(Silent):
         """Move the bar."""
         self._progress.advance(self._task)
 
-    def answered(self, client: str) -> None:
+    def client(self, client: str) -> None:
         """Show who has answered since the last round."""
         self._names.append(client)
         self._progress.update(self._task, note=f"{self._last}  {' '.join(self._names)}")
 
-    def round(self, line: Line) -> None:
+    def round(self, line: Line, state: ServerState | None) -> None:
         """Move the bar and show the round's result."""
         self._names, self._last = [], describe(line)
         self._progress.update(self._task, completed=line["round"], note=self._last)
@@ -97,7 +98,7 @@ class Bar(Silent):
             self._progress.update(self._task, completed=total)
 
 
-class Lines(Silent):
+class Lines(Callback):
     """Plain lines for a log file."""
 
     def __init__(self) -> None:
@@ -118,7 +119,7 @@ class Lines(Silent):
             print_plain(f"{self._done}/{self._total}  {now - self._started:.0f} s, {duration(left)} left")
             self._spoke = now
 
-    def round(self, line: Line) -> None:
+    def round(self, line: Line, state: ServerState | None) -> None:
         """Print one line a round."""
         spent = time.monotonic() - self._started
         text = f"round {line['round']}/{self._total}  {describe(line)}  {spent:.0f} s"
@@ -132,7 +133,7 @@ class Lines(Silent):
         """Nothing to close."""
 
 
-class Quiet(Silent):
+class Quiet(Callback):
     """Nothing until the end."""
 
     def close(self) -> None:

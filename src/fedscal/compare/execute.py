@@ -101,7 +101,7 @@ def _environment() -> dict[str, str]:
 
 def _command(cell: Cell) -> list[str]:
     path = str(cell.directory.path)
-    keys = {**cell.spec.flat(), **cell.spec.hyper, "workers": 1}
+    keys = {**cell.spec.all_keys(), "workers": 1}
     fresh = ["--out", path, *(f"{key}={value}" for key, value in keys.items())]
     words = ["--resume", path] if cell.directory.started else fresh
     return [sys.executable, "-m", "fedscal", "run", "--quiet", "--no-report", *words]

@@ -68,6 +68,13 @@ def images(benchmark: Benchmark, domain: str) -> Images:
     return benchmark.folder.images(domain) if benchmark.folder else load(benchmark, domain, "images")
 
 
+def image_count(benchmark: Benchmark, domain: str) -> int:
+    """Return the number of images of a domain, without reading built ones."""
+    if benchmark.folder:
+        return len(benchmark.folder.images(domain))
+    return int(_require_manifest(benchmark)["images"][domain])
+
+
 def groups(benchmark: Benchmark, domain: str) -> Tensor | None:
     """Return the int64 group of each image of a domain, or None if the benchmark has no groups."""
     return load(benchmark, domain, "groups") if benchmark.groups else None
@@ -93,13 +100,7 @@ def content_digest(benchmark: Benchmark) -> str:
     """Return one sha256 for all images and labels of the benchmark."""
     if benchmark.folder:
         return benchmark.folder.digest()
-    directory = prepare(benchmark)
-    manifest = _manifest(directory)
-    if manifest is None:
-        raise DataRefused(
-            f"{directory / _MANIFEST} cannot be read back. Check the disk, or set FEDSCAL_CACHE."
-        )
-    return str(manifest["content"])
+    return str(_require_manifest(benchmark)["content"])
 
 
 def identity(benchmark: Benchmark) -> dict[str, Any]:
@@ -155,6 +156,17 @@ def _manifest(directory: Path) -> dict[str, Any] | None:
         return None
     sound = not misfit(manifest, _BUILT) and manifest["content"] == _digest(manifest["sha256"])
     return manifest if sound else None
+
+
+def _require_manifest(benchmark: Benchmark) -> dict[str, Any]:
+    """Return the manifest, building the cache first if it is not there."""
+    directory = prepare(benchmark)
+    manifest = _manifest(directory)
+    if manifest is None:
+        raise DataRefused(
+            f"{directory / _MANIFEST} cannot be read back. Check the disk, or set FEDSCAL_CACHE."
+        )
+    return manifest
 
 
 def _digest(hashes: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Where the clients of a run are. Embedded: on this machine, in this process or in worker processes."""
+"""Where the clients of a run are, and clients on this machine: in this process or in worker processes."""
 
 from __future__ import annotations
 
@@ -8,58 +8,55 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fedscal.core.types import ClientId, Progress
-from fedscal.data.cache import identity, prepare
-from fedscal.experiment.build import Layout, build_layout, build_schedule, build_site, data_for
+from fedscal.data import cache
+from fedscal.data.benchmark import Benchmark
+from fedscal.experiment.experiment import Experiment, Layout
 from fedscal.experiment.run_directory import RunDirectory
-from fedscal.experiment.spec import RunSpec
 from fedscal.models.device import find_device
 from fedscal.runtime.local import Executor, InProcess, WorkerProcess, worker_count
 from fedscal.server.rounds import Driver
 
 
 class Federation(Protocol):
-    """Finds the clients of a run, and lets them work."""
+    """Knows the clients of a run, and executes them."""
 
-    def find(self, progress: Progress) -> Layout:
-        """Make the data ready or wait for the sites; return who takes part."""
+    def clients(self, experiment: Experiment, progress: Progress) -> Layout:
+        """Prepare the data, or wait for the sites; return who takes part."""
         ...
 
     def driver(
-        self, layout: Layout, directory: RunDirectory, answered: Callable[[ClientId], None]
+        self, experiment: Experiment, directory: RunDirectory, answered: Callable[[ClientId], None]
     ) -> AbstractContextManager[Driver]:
         """Return who executes the clients."""
         ...
 
 
 @dataclass(frozen=True)
-class Embedded:
+class Local:
     """All clients of a spec on this machine."""
 
-    spec: RunSpec
-
-    def find(self, progress: Progress) -> Layout:
+    def clients(self, experiment: Experiment, progress: Progress) -> Layout:
         """Build or decode the images; cut them into clients."""
-        prepare_data(self.spec, progress)
-        return build_layout(self.spec)
+        prepare_data(experiment.data, progress)
+        return experiment.clients_of_data()
 
     def driver(
-        self, layout: Layout, directory: RunDirectory, answered: Callable[[ClientId], None]
+        self, experiment: Experiment, directory: RunDirectory, answered: Callable[[ClientId], None]
     ) -> InProcess:
         """Start as many worker processes as the cores and the round's clients allow."""
-        spec = self.spec
-        asked = len(build_schedule(spec, layout).sample(layout.clients, spec.seed, 1))
+        spec, layout = experiment.execution, experiment.layout
+        asked = len(experiment.schedule.sample(layout.clients, spec.seed, 1))
         # On a device of its own a second process would fight for its memory: one, unless more are asked for.
         alone = find_device(spec.device).type != "cpu"
         count = worker_count(spec.workers or int(alone), spec.threads, asked)
-        begin = {"spec": {**spec.flat(), **spec.hyper}, "data": identity(data_for(spec))}
+        begin = {"spec": spec.all_keys(), "data": cache.identity(experiment.data)}
         executors: list[Executor] = (
-            [WorkerProcess(begin) for _ in range(count)] if count > 1 else [build_site(spec)]
+            [WorkerProcess(begin) for _ in range(count)] if count > 1 else [experiment.service(layout)]
         )
         return InProcess(layout.clients, executors, directory.checkpoints.memories, answered)
 
 
-def prepare_data(spec: RunSpec, progress: Progress) -> None:
-    """Build or decode the images of a spec, unless the cache has them."""
-    data = data_for(spec)
+def prepare_data(data: Benchmark, progress: Progress) -> None:
+    """Build or decode the images of a data set, unless the cache has them."""
     progress.stage(f"data: {data.name}", 0)
-    prepare(data, progress)
+    cache.prepare(data, progress)

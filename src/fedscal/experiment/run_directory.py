@@ -18,8 +18,8 @@ from fedscal.core.documents import misfit
 from fedscal.core.errors import ModelRefused, UsageError
 from fedscal.core.version import __version__
 from fedscal.data.cache import identity, refuse_others
-from fedscal.experiment.build import data_for
 from fedscal.experiment.checkpoint import Checkpoint, Checkpoints
+from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.journal import Journal
 from fedscal.experiment.metrics import LINE, Line
 from fedscal.experiment.spec import RunSpec, read_recipe
@@ -67,10 +67,10 @@ class RunDirectory:
         """Whether a run came to its end here."""
         return (self.path / "summary.json").exists()
 
-    def begin(self, spec: RunSpec) -> None:
+    def begin(self, experiment: Experiment) -> None:
         """Write down what is going to be run, and where."""
-        files.write_json(self.path / "environment.json", environment(spec))
-        files.write_bytes(self.path / "spec.toml", spec.to_toml().encode())
+        files.write_json(self.path / "environment.json", environment(experiment))
+        files.write_bytes(self.path / "spec.toml", experiment.spec.to_toml().encode())
 
     def tidy(self) -> None:
         """Remove what a killed run left half written; the caller holds the directory."""
@@ -98,15 +98,17 @@ class RunDirectory:
             raise UsageError(f"{self.path} holds no run: there is no spec.toml.")
         return RunSpec.make(**read_recipe(self.path / "spec.toml"))
 
-    def moved(self, spec: RunSpec, threads: int) -> list[str]:
+    def differences(self, experiment: Experiment) -> list[str]:
         """Say what decides bits and is not as it was when the run was begun; refuse other data."""
-        before, now = self._begun_with(), environment(spec)
+        before, now = self._begun_with(), environment(experiment)
         if before.get("spec_sha256") != now["spec_sha256"]:
             raise UsageError(f"{self.path / 'spec.toml'} was changed after the run was begun; undo that.")
-        refuse_others(data_for(spec), before, str(self.path))
+        refuse_others(experiment.data, before, str(self.path))
         if before.get("source_model_sha256") != now["source_model_sha256"]:
-            raise ModelRefused(f"{spec.source_model} is not the model that {self.path} was begun with.")
-        return differences(before, now | {"threads": threads})
+            raise ModelRefused(
+                f"{experiment.spec.source_model} is not the model that {self.path} was begun with."
+            )
+        return differences(before, now | {"threads": experiment.execution.threads})
 
     def elsewhere(self) -> list[str]:
         """Say in what this machine differs from the one that the run was begun on."""
@@ -174,11 +176,12 @@ def _typed(path: Path, shape: Any, mend: str) -> dict[str, Any]:
     return value
 
 
-def environment(spec: RunSpec) -> dict[str, Any]:
+def environment(experiment: Experiment) -> dict[str, Any]:
     """Return where a run happens and with what: an allow-list, never the process's environment."""
+    spec = experiment.spec
     return {
         **machine(spec),
-        **identity(data_for(spec)),
+        **identity(experiment.data),
         "spec_sha256": spec.digest(),
         "source_model_sha256": read_card(spec.source_model).get("file_sha256") if spec.source_model else None,
     }

@@ -13,18 +13,16 @@ import torch
 
 from fedscal.core import files
 from fedscal.core.errors import ModelRefused
-from fedscal.core.rng import compute_threads, stream_seed
+from fedscal.core.rng import compute_threads
 from fedscal.core.types import Weights
-from fedscal.data.benchmark import Benchmark
 from fedscal.data.cache import content_digest, groups, images
 from fedscal.data.labels import known_labels
-from fedscal.data.views import AugmentedViews
-from fedscal.experiment.build import data_for, network_for
+from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.pretrain import SourceTraining, pretrain
 from fedscal.experiment.spec import RunSpec
 from fedscal.models.device import computes_in_bfloat16, find_device
 from fedscal.models.registry import fingerprint
-from fedscal.models.store import find_model, load_model, model_files, read_card
+from fedscal.models.store import find_model, load_model, model_files
 
 
 @dataclass(frozen=True)
@@ -42,13 +40,13 @@ class SourceModel:
     cached: bool
 
 
-def source_model(spec: RunSpec, on_epoch: Callable[[], None] = lambda: None) -> SourceModel:
-    """Return the source model of a spec: the given one, or one from the cache if it is there and whole."""
+def source_model(experiment: Experiment, on_epoch: Callable[[], None] = lambda: None) -> SourceModel:
+    """Return the source model of a run: the given one, or one from the cache if it is there and whole."""
+    spec = experiment.spec
     if spec.source_model:
         return _given(Path(spec.source_model))
-    data = data_for(spec)
     recipe = SourceTraining(epochs=spec.pretrain_epochs, lr=spec.pretrain_lr)
-    identity = _identity(spec, data, recipe)
+    identity = _identity(experiment, recipe)
     folder = files.cache_dir("source", files.sha256(json.dumps(identity, sort_keys=True).encode())[:20])
     with files.one_builder(folder.parent / f".{folder.name}"):
         try:
@@ -58,11 +56,11 @@ def source_model(spec: RunSpec, on_epoch: Callable[[], None] = lambda: None) -> 
                 weights, gaussians, folder, card["source_accuracy"], card["seconds"], cached=True
             )
         except ModelRefused:
-            return _train(spec, data, recipe, identity, folder, on_epoch)
+            return _train(experiment, recipe, identity, folder, on_epoch)
 
 
-def _given(place: Path) -> SourceModel:
-    path = find_model(place)
+def _given(path: Path) -> SourceModel:
+    path = find_model(path)
     weights, card = load_model(path.parent, path.stem)
     try:
         gaussians = load_model(path.parent, "gaussians")[0]
@@ -71,22 +69,23 @@ def _given(place: Path) -> SourceModel:
     return SourceModel(weights, gaussians, path, card.get("source_accuracy"), 0.0, cached=True)
 
 
-def _identity(spec: RunSpec, data: Benchmark, recipe: SourceTraining) -> dict[str, Any]:
+def _identity(experiment: Experiment, recipe: SourceTraining) -> dict[str, Any]:
     """Return everything that can move a bit of the source model."""
+    spec = experiment.spec
     return {
-        "data": content_digest(data),
+        "data": content_digest(experiment.data),
         "source": spec.source,
         "model": spec.model,
         "recipe": asdict(recipe),
         "seed": spec.seed,
         "threads": spec.threads,
         "torch": torch.__version__,
-        **_elsewhere(spec),
+        **_unusual(spec),
     }
 
 
-def _elsewhere(spec: RunSpec) -> dict[str, Any]:
-    """Return what is not plain: a model that is files, or a device, a precision or pieces of batches."""
+def _unusual(spec: RunSpec) -> dict[str, Any]:
+    """Return what is set apart from the plain case: a model that is files, a device, a precision, pieces."""
     device = find_device(spec.device)
     differs = {
         "model_files": fingerprint(spec.model),
@@ -98,21 +97,19 @@ def _elsewhere(spec: RunSpec) -> dict[str, Any]:
 
 
 def _train(
-    spec: RunSpec,
-    data: Benchmark,
+    experiment: Experiment,
     recipe: SourceTraining,
     identity: dict[str, Any],
     folder: Path,
     on_epoch: Callable[[], None],
 ) -> SourceModel:
+    spec, data = experiment.spec, experiment.data
     started = time.perf_counter()
-    network = network_for(spec, data, stream_seed(spec.seed, "source-init"))
-    pictures, truth = images(data, spec.source), known_labels(data, spec.source)
     with compute_threads(spec.threads):
         made = pretrain(
-            network,
-            pictures,
-            truth,
+            experiment.network,
+            images(data, spec.source),
+            known_labels(data, spec.source),
             data.views,
             recipe,
             spec.seed,
@@ -121,20 +118,7 @@ def _train(
             spec.micro_batch,
         )
     seconds = time.perf_counter() - started
-    card = {**model_card(spec), "source_accuracy": made.accuracy, "seconds": seconds, "made_from": identity}
-    gaussians = model_files("gaussians", made.gaussians, model_card(spec))
+    card = {**experiment.card, "source_accuracy": made.accuracy, "seconds": seconds, "made_from": identity}
+    gaussians = model_files("gaussians", made.gaussians, experiment.card)
     files.write_dir(folder, {**model_files("model", made.weights, card), **gaussians})
     return SourceModel(made.weights, made.gaussians, folder, made.accuracy, seconds, cached=False)
-
-
-def model_card(spec: RunSpec) -> dict[str, Any]:
-    """Return what a reader of the model must know to use it: network, input shape, ordered classes."""
-    data = data_for(spec)
-    return {
-        "model": spec.model,
-        "shape": list(data.shape),
-        "classes": list(data.classes),
-        "benchmark": spec.benchmark,
-        "source": spec.source or read_card(spec.source_model).get("source", ""),
-        **({"views": asdict(data.views)} if isinstance(data.views, AugmentedViews) else {}),
-    }

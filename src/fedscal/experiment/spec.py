@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -16,10 +16,10 @@ from fedscal.core.documents import read_toml
 from fedscal.core.errors import UsageError, nearest, shown
 from fedscal.core.files import sha256
 from fedscal.core.options import Option, Value, option, options_of
-from fedscal.data.registry import benchmark
+from fedscal.core.user_code import PERMISSION, load_plugins
+from fedscal.data.registry import BENCHMARKS, defaults_of
 from fedscal.data.remote import PREFIX as SITES
 from fedscal.methods import ADAPTATIONS, hyperparameters, method, parts_of
-from fedscal.models.custom import PERMISSION
 from fedscal.models.registry import check_model
 from fedscal.models.store import read_card
 
@@ -31,7 +31,9 @@ RESUMABLE_KEYS = EXECUTION_KEYS | {"threads"}
 """Keys that a resumed run may be given anew: they move the last bits at most."""
 DATA_KEYS = ("benchmark", "classes", "image_size", "on_bad", "source_model")
 """Keys that decide which images are prepared."""
-LATER_KEYS = frozenset({"classes", "precision", "micro_batch", "attackers", "norm_limit", "transport"})
+LATER_KEYS = frozenset(
+    {"classes", "precision", "micro_batch", "attackers", "norm_limit", "transport", "plugins"}
+)
 """Keys that came when runs had been recorded: at their defaults they leave a digest as it was."""
 
 
@@ -94,6 +96,9 @@ class RunSpec:
     micro_batch: int = option(
         0, "images whose activations are held at once, for the same step in less memory; 0: all", low=0
     )
+    plugins: str = option(
+        "", "modules of methods, data sets or backbones of your own, joined by +; needs --allow-code"
+    )
     hyper: Mapping[str, Value] = field(default_factory=dict)
     """Hyper-parameters of the method's terms and rule that differ from their defaults."""
 
@@ -104,13 +109,14 @@ class RunSpec:
         >>> RunSpec.make(method="fedprox", mu="0.1").hyper
         {'mu': 0.1}
         """
+        load_plugins(str(given.get("plugins", "")))
         known, own = all_options(), options_of(cls)
         for name in given:
             if name not in known:
                 raise UsageError(f"unknown key '{shown(name)}'{nearest(name, known)}")
         given = {**_sites(given), **given}
-        chosen = benchmark(str(given.get("benchmark", cls.benchmark)))
-        given = {**chosen.defaults, **_from_card(given), **given}
+        defaults = defaults_of(str(given.get("benchmark", cls.benchmark)))
+        given = {**defaults, **_from_card(given), **given}
         given.setdefault("adaptation", method(str(given.get("method", cls.method))).adaptation)
         values = {name: known[name].parse(value) for name, value in given.items()}
         core = {name: values.pop(name) for name in list(values) if name in own}
@@ -119,22 +125,26 @@ class RunSpec:
         return spec
 
     def _check(self) -> None:
-        domains = benchmark(self.benchmark, source=self.trained_on).domains
         if self.clients and not self.source_model:
             raise UsageError("clients=DIR holds no source domain: give source_model=MODEL too.")
         if self.transport != "fp32" and not self.clients.startswith(SITES):
             raise UsageError(f"transport={self.transport}: on one machine nothing travels; leave it away.")
-        if self.source not in domains and not (self.source_model and not self.source):
-            raise UsageError(
-                f"source={shown(self.source)}: no such domain in {shown(self.benchmark)}"
-                f"{nearest(self.source, domains)}"
-            )
+        if self.benchmark in BENCHMARKS:
+            self.check_source(BENCHMARKS[self.benchmark].domains)
         method(self.method)
         check_model(self.model)
         if self.adaptation not in ADAPTATIONS:
             raise UsageError(
                 f"adaptation={shown(self.adaptation)}: no such adaptation"
                 f"{nearest(self.adaptation, ADAPTATIONS)}"
+            )
+
+    def check_source(self, domains: Sequence[str]) -> None:
+        """Refuse a source that is none of the data's domains; a given model needs no source."""
+        if self.source not in domains and not (self.source_model and not self.source):
+            raise UsageError(
+                f"source={shown(self.source)}: no such domain in {shown(self.benchmark)}"
+                f"{nearest(self.source, domains)}"
             )
 
     @property
@@ -151,6 +161,10 @@ class RunSpec:
             for name, declared in options_of(part).items()
         }
         return core | used
+
+    def all_keys(self) -> dict[str, Value]:
+        """Return all keys of this run, those of parts that its method does not have included."""
+        return {**self.flat(), **self.hyper}
 
     def digest(self) -> str:
         """Return a hash of everything that decides the result."""
@@ -169,8 +183,7 @@ class RunSpec:
 
     def to_toml(self) -> str:
         """Return the spec as a recipe that builds it again."""
-        core = {k: v for k, v in self.flat().items() if k not in self.hyper}
-        return dump_toml({**core, **self.hyper})
+        return dump_toml(self.all_keys())
 
 
 def _sites(given: Mapping[str, Any]) -> dict[str, Any]:

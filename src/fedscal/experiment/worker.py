@@ -19,7 +19,7 @@ from fedscal.core.errors import DataRefused, OutOfSpace
 from fedscal.core.rng import compute_threads
 from fedscal.core.types import Package
 from fedscal.data.cache import refuse_others
-from fedscal.experiment.build import build_site, data_for
+from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.spec import RunSpec
 from fedscal.runtime.messages import (
     Message,
@@ -61,8 +61,9 @@ def _requests(stream: BinaryIO) -> queue.Queue[Message]:
 def _responder(spec: RunSpec, known: Mapping[str, Any]) -> Callable[[Message], Message]:
     """Return what answers requests: the client side, or why it cannot use the images that it finds."""
     try:
-        refuse_others(data_for(spec), known, "the run")
-        site = build_site(spec)
+        experiment = Experiment.build(spec)
+        refuse_others(experiment.data, known, "the run")
+        site = experiment.service(experiment.clients_of_data())
     except DataRefused as error:
         refused = Message({"error": str(error), "code": error.exit_code})
         return lambda request: refused

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from flwr.app import Context
 
+from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.source import source_model
 from fedscal.experiment.spec import RunSpec, parse_assignments
 
@@ -19,4 +20,8 @@ def run_directory(context: Context) -> Path:
 def run_spec(words: str) -> RunSpec:
     """Return the spec of ``key=value`` words; a source model that is not given is trained."""
     spec = RunSpec.make(**parse_assignments(shlex.split(words)))
-    return spec if spec.source_model else spec.replace(source_model=str(source_model(spec).path))
+    return (
+        spec
+        if spec.source_model
+        else spec.replace(source_model=str(source_model(Experiment.build(spec)).path))
+    )

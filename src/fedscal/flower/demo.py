@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedscal.experiment.build import build_layout
+from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.source import source_model
 from fedscal.experiment.spec import RunSpec
 from fedscal.flower import launch as machines
@@ -26,10 +26,10 @@ _RETRY = 5
 def demo(folder: Path, sites: int, say: Say) -> Path:
     """Adapt a model of mnist to sites with digits of two other kinds; return the run's directory."""
     data: dict[str, Any] = {**_DATA, "clients_per_domain": (sites + 1) // 2}
-    spec = RunSpec.make(**data)
+    experiment = Experiment.build(RunSpec.make(**data))
     say("source model: mnist")
-    model = source_model(spec).path
-    names = build_layout(spec).clients[:sites]
+    model = source_model(experiment).path
+    names = experiment.clients_of_data().clients[:sites]
     with federation(folder, names, data, model) as endpoint:
         say(f"{len(names)} sites and a server; their words are in {folder}/*.log")
         keys = {**_RUN, "source_model": str(model), "clients": "flower:" + "+".join(names)}

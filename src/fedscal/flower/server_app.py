@@ -20,9 +20,10 @@ from fedscal.core.errors import FedscalError, UsageError
 from fedscal.core.types import ClientId, Metrics, Progress
 from fedscal.core.weights import byte_count
 from fedscal.data.remote import PREFIX
-from fedscal.experiment.build import Layout, build_layout
+from fedscal.experiment.callbacks import Callback
+from fedscal.experiment.experiment import Experiment, Layout
 from fedscal.experiment.metrics import Line
-from fedscal.experiment.run import Silent, adapt, resume
+from fedscal.experiment.run import adapt, resume
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec
 from fedscal.flower.config import run_directory, run_spec
@@ -33,6 +34,7 @@ from fedscal.flower.schema import Forms
 from fedscal.flower.site_service import shared_keys, stamp
 from fedscal.flower.transport import Post
 from fedscal.models.store import find_model, load_model, read_json
+from fedscal.server.rule import ServerState
 
 _SLACK = 1_000_000
 app = ServerApp()
@@ -47,10 +49,10 @@ def main(grid: Grid, context: Context) -> None:
     out = run_directory(context)
     try:
         if config["resume"]:
-            resume(out, Lines(), lambda spec: Machines(grid, spec, **limits))
+            resume(out, Lines(), federation=Machines(grid, **limits))
         else:
             spec = server_spec(run_spec(str(config["keys"])), grid)
-            adapt(spec, out, Lines(), lambda spec: Machines(grid, spec, **limits))
+            adapt(spec, out, Lines(), federation=Machines(grid, **limits))
     except FedscalError as error:
         print(f"{ENDED} {error.exit_code}: {error}", flush=True)  # noqa: T201
         raise
@@ -60,13 +62,13 @@ def server_spec(spec: RunSpec, grid: Grid) -> RunSpec:
     """Return the server's spec: sites by name, no data. Simulated sites are the clients of a data set."""
     if spec.clients.startswith(PREFIX):
         return spec
-    clients = build_layout(spec).clients
+    clients = Experiment.build(spec).clients_of_data().clients
     if isinstance(grid, InMemoryGrid) and len(list(grid.get_node_ids())) != len(clients):
         raise UsageError(
             f"the run has {len(clients)} clients; simulate as many nodes: "
             f"--federation-config 'num-supernodes={len(clients)}'"
         )
-    flat = {name: value for name, value in {**spec.flat(), **spec.hyper}.items() if name not in _OF_DATA}
+    flat = {name: value for name, value in spec.all_keys().items() if name not in _OF_DATA}
     return RunSpec.make(**flat, clients=PREFIX + "+".join(clients))
 
 
@@ -78,39 +80,37 @@ class Machines:
     """A federation of real machines: finds its sites, and lets them work."""
 
     grid: Grid
-    spec: RunSpec
     patience: float
     timeout: float
     _roster: Roster = field(init=False)
     _forms: Forms = field(init=False)
 
-    def __post_init__(self) -> None:
-        place = find_model(Path(self.spec.source_model))
+    def clients(self, experiment: Experiment, progress: Progress) -> Layout:
+        """Wait for the sites; each says its domain and its number of images."""
+        spec = experiment.execution
+        place = find_model(Path(spec.source_model))
         source, card = load_model(place.parent, place.stem)
-        self._forms = Forms.of(self.spec, source, card)
-        names = self.spec.clients.removeprefix(PREFIX).split("+")
+        self._forms = Forms.of(spec, source, card)
+        names = spec.clients.removeprefix(PREFIX).split("+")
         post = Post(self.grid, 2 * byte_count(source) + _SLACK)
         known = stamp(card, source)
-        self._roster = Roster(self.grid, post, names, known, shared_keys(self.spec))
-
-    def find(self, progress: Progress) -> Layout:
-        """Wait for the sites; each says its domain and its number of images."""
+        self._roster = Roster(self.grid, post, names, known, shared_keys(spec))
         progress.stage(f"waiting for {', '.join(sorted(self._roster.expected))}", 0)
         self._roster.gather(self.patience)
         sites = self._roster.sites
         return Layout({c: (sites[c].domain, _rows(sites[c].images)) for c in sorted(sites)}, [])
 
     def driver(
-        self, layout: Layout, directory: RunDirectory, answered: Callable[[ClientId], None]
+        self, experiment: Experiment, directory: RunDirectory, answered: Callable[[ClientId], None]
     ) -> OverFlower:
         """Return the driver over the sites that were found."""
         return OverFlower(
-            clients=layout.clients,
+            clients=experiment.layout.clients,
             roster=self._roster,
             forms=self._forms,
             run=_run_name(directory.path / "federation.json"),
-            keys=shared_keys(self.spec),
-            transport=self.spec.transport,
+            keys=shared_keys(experiment.execution),
+            transport=experiment.spec.transport,
             timeout=self.timeout,
             patience=self.patience,
             judged=_last_judged(directory.lines(), self._forms.metrics),
@@ -135,14 +135,14 @@ def _last_judged(lines: list[Line], names: Collection[str]) -> dict[ClientId, Me
     return {client: {n: v for n, v in row.items() if n in names} for client, row in rows.items()}
 
 
-class Lines(Silent):
+class Lines(Callback):
     """Says how the run goes on in plain lines, which Flower carries to whoever started the run."""
 
     def stage(self, name: str, total: int) -> None:
         """Name the stage."""
         _say(name)
 
-    def round(self, line: Line) -> None:
+    def round(self, line: Line, state: ServerState | None) -> None:
         """Say what came of a round."""
         known = line.get("accuracy", {}).get("server", {}).get("average")
         result = f"entropy {line['signals']['entropy']:.2f}" if known is None else f"average {known:.1f} %"

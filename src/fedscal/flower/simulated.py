@@ -8,7 +8,7 @@ from pathlib import Path
 from flwr.app import Context
 
 from fedscal.core.errors import UsageError
-from fedscal.experiment.build import build_layout
+from fedscal.experiment.experiment import Experiment
 from fedscal.flower.config import run_directory, run_spec
 from fedscal.flower.site_service import Bench
 
@@ -24,7 +24,7 @@ def bench(context: Context) -> Bench:
 @lru_cache(maxsize=16)
 def _bench(keys: str, out: Path, number: int) -> Bench:
     spec = run_spec(keys)
-    clients = build_layout(spec).clients
+    clients = Experiment.build(spec).clients_of_data().clients
     if number >= len(clients):
         raise UsageError(f"node {number} has no client: the run has {len(clients)}")
-    return Bench(clients[number], {**spec.flat(), **spec.hyper}, out / "sites" / clients[number])
+    return Bench(clients[number], spec.all_keys(), out / "sites" / clients[number])

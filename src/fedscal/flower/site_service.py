@@ -19,7 +19,7 @@ from fedscal.core.errors import DataRefused, ModelRefused, UsageError
 from fedscal.core.rng import compute_threads
 from fedscal.core.types import ClientId, Package, Weights
 from fedscal.core.version import __version__
-from fedscal.experiment.build import build_layout, build_site
+from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.spec import RunSpec
 from fedscal.flower import delta_codec as parcel
 from fedscal.flower.memory import SiteMemory
@@ -39,7 +39,7 @@ Answer = tuple[dict[str, Any], bytes]
 
 def shared_keys(spec: RunSpec) -> dict[str, Any]:
     """Return the keys of a spec that its clients need."""
-    return {name: value for name, value in {**spec.flat(), **spec.hyper}.items() if _may_decide(name)}
+    return {name: value for name, value in spec.all_keys().items() if _may_decide(name)}
 
 
 def _may_decide(name: str) -> bool:
@@ -115,7 +115,8 @@ class Bench:
         return stamp(self._loaded[1], self._source)
 
     def _hello(self, header: Mapping[str, Any], payload: bytes) -> Answer:
-        domain, rows = build_layout(self._spec(header)).of(self.client).rows[self.client]
+        layout = Experiment.build(self._spec(header)).clients_of_data()
+        domain, rows = layout.of(self.client).rows[self.client]
         return self._leave(greeting(self.client), {"domain": domain, "images": len(rows)})
 
     def _train(self, header: Mapping[str, Any], payload: bytes) -> Answer:
@@ -160,7 +161,9 @@ class Bench:
         spec = self._spec(header)
         if spec.digest() not in self._sites:
             self._sites.clear()
-            self._sites[spec.digest()] = build_site(spec, self.client)
+            experiment = Experiment.build(spec)
+            layout = experiment.clients_of_data().of(self.client)
+            self._sites[spec.digest()] = experiment.service(layout)
         return self._sites[spec.digest()]
 
 

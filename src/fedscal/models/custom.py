@@ -1,33 +1,20 @@
-"""Backbones of the user's own, ``package.module:factory``: code, and so only where code is allowed.
-
-A model's name can come from a recipe, a run directory or a model's card that somebody else wrote. None of
-them can permit what it asks for: permission is given to a process, and to those that it starts.
-"""
+"""Backbones of the user's own, ``package.module:factory``: code, and so only where code is allowed."""
 
 from __future__ import annotations
 
-import importlib
-import os
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fedscal.core.errors import ModelRefused, UsageError, first_line
 from fedscal.core.lazy import torch
+from fedscal.core.user_code import check_allowed, import_user_module
 
 if TYPE_CHECKING:
     from torch import nn
 
-PERMISSION = "FEDSCAL_ALLOW_CODE"
 _FACTORY = re.compile(r"(?!hf:|timm:)\w+(\.\w+)*:[A-Za-z_]\w*")
-
-
-def allow_code() -> None:
-    """Let this process, and those that it starts, import the code that a model's name asks for."""
-    os.environ[PERMISSION] = "1"
 
 
 def is_factory(name: str) -> bool:
@@ -36,18 +23,18 @@ def is_factory(name: str) -> bool:
 
 
 def check_permission(name: str) -> None:
-    """Refuse a name that asks for code, unless code is allowed."""
-    if is_factory(name) and os.environ.get(PERMISSION) != "1":
-        raise UsageError(
-            f"model={name} would run code of that module: if you trust it, add --allow-code "
-            "(in Python: fedscal.allow_code())."
-        )
+    """Refuse a model's name that asks for code, unless code is allowed."""
+    if is_factory(name):
+        check_allowed(f"model={name}")
 
 
-def build_own(name: str, shape: tuple[int, int, int]) -> nn.Module:
+def build_backbone(name: str, shape: tuple[int, int, int]) -> nn.Module:
     """Call a factory with the images' (channels, height, width); it returns a module."""
-    check_permission(name)
-    factory = _find(name)
+    return call_factory(name, _factory(name), shape)
+
+
+def call_factory(name: str, factory: Callable[..., Any], shape: tuple[int, int, int]) -> nn.Module:
+    """Call a user's factory; whatever goes wrong in it is named."""
     try:
         made = factory(shape)
     except Exception as error:
@@ -59,23 +46,12 @@ def build_own(name: str, shape: tuple[int, int, int]) -> nn.Module:
 
 def source_file(name: str) -> Path:
     """Return the file in which a factory's module is written."""
-    check_permission(name)
-    return Path(str(_module(name).__file__))
+    return Path(str(import_user_module(name.partition(":")[0], f"model={name}").__file__))
 
 
-def _module(name: str) -> ModuleType:
-    module = name.partition(":")[0]
-    if os.getcwd() not in sys.path:  # a file in the working directory is what most people have
-        sys.path.append(os.getcwd())
-    try:
-        return importlib.import_module(module)
-    except Exception as error:
-        raise UsageError(f"model={name}: {module} cannot be imported ({first_line(error)}).") from error
-
-
-def _find(name: str) -> Callable[..., Any]:
+def _factory(name: str) -> Callable[..., Any]:
     module, _, function = name.partition(":")
-    found = getattr(_module(name), function, None)
-    if not callable(found):
+    factory = getattr(import_user_module(module, f"model={name}"), function, None)
+    if not callable(factory):
         raise UsageError(f"model={name}: {module} has no function '{function}'.")
-    return found  # type: ignore[no-any-return]
+    return factory  # type: ignore[no-any-return]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,10 +41,29 @@ def _efficientnet_lite0(shape: Shape, classes: int) -> Network:
     return Network(EfficientNetLite0(), EfficientNetLite0.width, classes, backbone_rate=_PRETRAINED_RATE)
 
 
-MODELS: Mapping[str, Callable[[Shape, int], Network]] = {
+MODELS: dict[str, Callable[[Shape, int], Network]] = {
     "convnet": _convnet,
     "efficientnet-lite0": _efficientnet_lite0,
 }
+
+
+def network_around(name: str, factory: Callable[[Shape], nn.Module]) -> Callable[[Shape, int], Network]:
+    """Return a builder of networks around the backbones of a user's factory, for ``MODELS``."""
+
+    def build(shape: Shape, classes: int) -> Network:
+        return _around(custom.call_factory(name, factory, shape), name, shape, classes)
+
+    return build
+
+
+def _around(backbone: nn.Module, name: str, shape: Shape, classes: int, rate: float | None = None) -> Network:
+    from fedscal.models.network import Network
+
+    # A backbone may say itself how fast it adapts.
+    rate = float(getattr(backbone, "backbone_rate", _PRETRAINED_RATE)) if rate is None else rate
+    return Network(backbone, feature_width(backbone, name, shape), classes, backbone_rate=rate)
+
+
 _ORIGINS = (
     "hf:<folder or repository> loads one by transformers, timm:<name> one by timm, "
     "package.module:factory is your own"
@@ -58,14 +77,12 @@ def build_network(name: str, shape: Shape, classes: int, seed: int = 0) -> Netwo
         torch.manual_seed(seed)
         if name in MODELS:
             return MODELS[name](shape, classes)
-        from fedscal.models.network import Network
-
         backbone, rate = _backbone(name, shape)
-        return Network(backbone, feature_width(backbone, name, shape), classes, backbone_rate=rate)
+        return _around(backbone, name, shape, classes, rate)
 
 
-def _backbone(name: str, shape: Shape) -> tuple[nn.Module, float]:
-    """Return a backbone from elsewhere and its share of the learning rate."""
+def _backbone(name: str, shape: Shape) -> tuple[nn.Module, float | None]:
+    """Return a backbone of another library or a user, and its share of the learning rate if that is known."""
     if name.startswith(_HUGGING_FACE):
         from fedscal.models.huggingface import HuggingFaceBackbone
 
@@ -76,8 +93,7 @@ def _backbone(name: str, shape: Shape) -> tuple[nn.Module, float]:
         place = name.removeprefix(_TIMM)
         rate = _PRETRAINED_RATE if timm_models.starts_trained(place) else 1.0
         return timm_models.TimmBackbone(place), rate
-    made = custom.build_own(name, shape)
-    return made, float(getattr(made, "backbone_rate", _PRETRAINED_RATE))
+    return custom.build_backbone(name, shape), None
 
 
 def feature_width(backbone: nn.Module, name: str, shape: Shape) -> int:

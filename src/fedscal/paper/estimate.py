@@ -23,7 +23,7 @@ from fedscal.core.weights import snapshot
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.folders.benchmark import Folder, margin
 from fedscal.data.views import AugmentedViews
-from fedscal.experiment.build import build_training, data_for, network_for
+from fedscal.experiment.experiment import load_data, network_of, training_of
 from fedscal.experiment.pretrain import SourceTraining
 from fedscal.experiment.spec import RunSpec
 from fedscal.methods import build_objective, method
@@ -76,7 +76,7 @@ def passes(spec: RunSpec, clusters: int) -> Passes:
         {"previous": model},
         ClientData(torch.randint(0, 256, (_IMAGES, 3, _SIDE, _SIDE), dtype=torch.uint8), AugmentedViews()),
         objective,
-        replace(build_training(spec), batch_size=_IMAGES),
+        replace(training_of(spec), batch_size=_IMAGES),
         Streams(spec.seed, "miniature", 2),
         network,
     )
@@ -112,8 +112,8 @@ def seconds_of_source(spec: RunSpec, images: int, pace: Pace) -> float:
 
 def measure(spec: RunSpec) -> Pace:
     """Time one batch of the run's network."""
-    data = data_for(spec)
-    network = network_for(spec, data)
+    data = load_data(spec)
+    network = network_of(spec, data)
     device = next(network.parameters()).device
     side = margin(data.shape[1])
     size = _IMAGES if device.type == "cpu" else spec.batch_size
@@ -235,7 +235,7 @@ def estimate(entries: Sequence[Entry], advance: Callable[[], None] = lambda: Non
     for entry in todo:
         if entry.block.dataset not in pace:
             pace[entry.block.dataset] = measure(entry.cell.spec)
-            images[entry.block.dataset] = image_counts(data_for(entry.cell.spec))
+            images[entry.block.dataset] = image_counts(load_data(entry.cell.spec))
             advance()
     cells: dict[str, list[Cell]] = {}
     seconds: dict[str, float] = {}

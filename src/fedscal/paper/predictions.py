@@ -11,7 +11,7 @@ from torch import Tensor
 from fedscal.core.rng import compute_threads
 from fedscal.core.types import Prediction
 from fedscal.data.pixels import take
-from fedscal.experiment.build import build_site
+from fedscal.experiment.experiment import Experiment
 from fedscal.models.network import predict
 from fedscal.models.store import load_model
 from fedscal.paper.tables import Entry
@@ -60,7 +60,8 @@ def look(entries: Sequence[Entry], folders: Mapping[str, str]) -> Look | None:
 def _seen(entries: Sequence[Entry], domain: str) -> Look:
     """Let the source model and each run's last model predict the images of the domain's first client."""
     spec = entries[0].cell.spec
-    site = build_site(spec)
+    experiment = Experiment.build(spec)
+    site = experiment.service(experiment.clients_of_data())
     client = min(name for name in site.data if name.rpartition("-")[0] == domain)
     data = site.data[client]
     rows = torch.arange(min(MOST_IMAGES, len(data.images)))

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedscal.core.documents import read_json
 from fedscal.core.options import as_typed
-from fedscal.experiment.build import data_for
+from fedscal.experiment.experiment import load_data
 from fedscal.experiment.spec import EXECUTION_KEYS, RunSpec
 from fedscal.models.huggingface import PREFIX
 from fedscal.paper.datasets import Copy
@@ -34,7 +34,7 @@ def flaws(entries: Sequence[Entry], copies: Mapping[str, Copy], given: Iterable[
     for name, copy in copies.items():
         specs = [entry.cell.spec for entry in entries if entry.block.dataset == name]
         if specs:
-            found |= dict.fromkeys(copy.flaws(data_for(specs[0])))
+            found |= dict.fromkeys(copy.flaws(load_data(specs[0])))
             found |= dict.fromkeys(_other_protocol(specs, protocol(name), set(given) - _FREE))
     seeds = {entry.cell.spec.seed for entry in entries}
     if 0 < len(seeds) < len(SEEDS):

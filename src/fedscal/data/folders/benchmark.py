@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,11 +38,10 @@ PHOTOGRAPHS = AugmentedViews(
 """The paper's views: ImageNet's normalisation, random resized crops of 224 from 256, mirrored."""
 
 
-@lru_cache(maxsize=8)
 def folder_benchmark(
     root: str, skip_bad: bool = False, side: int = 0, classes: str = "", source: str = ""
 ) -> Benchmark:
-    """Return the benchmark of a folder; the folder is read once a run.
+    """Return the benchmark of a folder, as the folder is now.
 
     Args:
         root: the folder.
@@ -54,7 +51,7 @@ def folder_benchmark(
         source: the source domain; a folder of this name whose folders hold images is that domain itself.
     """
     side = side or _SIDE
-    tree = with_classes(as_one_domain(_scanned(root), source), classes)
+    tree = with_classes(as_one_domain(scan(Path(root)), source), classes)
     return Benchmark(
         name=root,
         title=Path(root).name,
@@ -67,21 +64,6 @@ def folder_benchmark(
         defaults={},
         folder=Folder(tree, skip_bad, margin(side)),
     )
-
-
-@lru_cache(maxsize=8)
-def _scanned(root: str) -> Tree:
-    return scan(Path(root))
-
-
-@contextmanager
-def looked_at_once() -> Iterator[None]:
-    """Let folders be read once until this ends; whoever comes next in the process looks again."""
-    try:
-        yield
-    finally:
-        folder_benchmark.cache_clear()
-        _scanned.cache_clear()
 
 
 def margin(side: int) -> int:

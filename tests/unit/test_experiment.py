@@ -9,23 +9,14 @@ import torch
 
 from fedscal.core.errors import TooFewClients, UsageError
 from fedscal.data.benchmark import Benchmark
-from fedscal.experiment.build import (
-    Layout,
-    build_layout,
-    build_schedule,
-    build_site,
-    build_training,
-    check_feasible,
-)
+from fedscal.experiment.experiment import Experiment, Layout
 from fedscal.experiment.spec import RunSpec
 
 
 def feasible(**keys: object) -> int:
     """Return the number of clients of a run that is not refused."""
-    spec = RunSpec.make(benchmark="toy", **keys)
-    layout = build_layout(spec)
-    check_feasible(spec, layout)
-    return len(layout.clients)
+    experiment = Experiment.build(RunSpec.make(benchmark="toy", **keys))
+    return len(experiment.with_clients(experiment.clients_of_data()).layout.clients)
 
 
 @pytest.mark.parametrize("method", ["fedwca", "ladd"])
@@ -54,20 +45,21 @@ def test_the_authors_rate_is_a_cosine_over_all_mini_batches(toy_benchmark: Bench
     # Clients of 65, 64 and 129 images at 64 a batch make 1, 1 and 2 batches (a lone last image joins the
     # batch before it): 50 epochs are 200 steps a round.
     rows = {c: ("dim", torch.arange(n)) for c, n in {"a": 65, "b": 64, "c": 129}.items()}
-    schedule = build_schedule(spec, Layout(rows, []))
+    schedule = Experiment.build(spec).with_clients(Layout(rows, [])).schedule
     expected = [0.1 * (1 + math.cos(math.pi * steps / 500)) / 2 for steps in (0, 200, 400)]
     assert [schedule.lr_at(round_) for round_ in (1, 2, 3)] == pytest.approx(expected)
 
 
 def test_the_rate_is_the_papers_cosine_unless_asked_otherwise(toy_benchmark: Benchmark) -> None:
     spec = RunSpec.make(benchmark="toy", lr=0.2, rounds=2)
-    schedule = build_schedule(spec, build_layout(spec))
+    schedule = Experiment.build(spec).schedule
     assert [schedule.lr_at(round_) for round_ in (1, 2)] == pytest.approx([0.2, 0.1])
 
 
 def test_switches_reach_the_training_and_the_site(toy_benchmark: Benchmark) -> None:
     spec = RunSpec.make(benchmark="toy", label_view="weak", view_passes="joint", batch_size=32)
-    training = build_training(spec)
+    training = Experiment.build(spec).training
     assert (training.label_view, training.joint, training.batch_size) == ("weak", True, 32)
-    assert build_site(RunSpec.make(benchmark="toy", method="ladd")).describe is not None
-    assert build_site(RunSpec.make(benchmark="toy", method="fedloa")).describe is None
+    for method, asked in {"ladd": True, "fedloa": False}.items():
+        experiment = Experiment.build(RunSpec.make(benchmark="toy", method=method))
+        assert (experiment.service(experiment.clients_of_data()).describe is not None) == asked
