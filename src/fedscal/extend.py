@@ -97,7 +97,7 @@ def _add(registry: dict[str, Any], name: str, entry: object, kind: str) -> None:
 
 
 def _check_options(part: type) -> None:
-    """Refuse an option that another part declares with another type or other bounds: a key has one meaning."""
+    """Refuse an option that another part declares with another type or bounds: a key has one meaning."""
     declared = hyperparameters()
     for name, mine in options_of(part).items():
         for other, theirs in declared.get(name, []):

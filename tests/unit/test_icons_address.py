@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedscal.core.errors import UsageError
-from fedscal.data.icons.address import VARIABLES, find_registry
+from fedscal.data.icons.npm import VARIABLES, find_registry
 from fedscal.experiment.spec import environment_keys
 
 

@@ -7,13 +7,13 @@ from typing import Annotated, Any, cast, get_args
 
 import typer
 
+from fedscal.cli import print_error
+from fedscal.cli.allow import AllowCode
 from fedscal.cli.jobs import Out, Quiet, Words, default_out, gather, show
-from fedscal.cli.output import listener, print_error, print_plain
+from fedscal.cli.output import listener, print_plain
 from fedscal.core.errors import UsageError
 from fedscal.core.extras import from_extra
 from fedscal.data.remote import PREFIX, site_name
-from fedscal.experiment.experiment import Experiment
-from fedscal.experiment.local import Local
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec, parse_assignments
 from fedscal.flower import launch as machines
@@ -68,6 +68,7 @@ def server(
         str, typer.Option(metavar="NAME", help="What stands before SuperLink: built-in or nginx.")
     ] = "built-in",
     insecure: Insecure = False,
+    allow_code: AllowCode = False,
 ) -> None:
     """Start the server: Flower's SuperLink behind a front that lets only sites in; until it is ended."""
     program("flower-superlink")
@@ -111,6 +112,7 @@ def site(
         ),
     ] = "",
     insecure: Insecure = False,
+    allow_code: AllowCode = False,
 ) -> None:
     """Start a site: a process that holds its images, and Flower's SuperNode; until it is ended."""
     program("flower-supernode")
@@ -143,6 +145,9 @@ def _listed(apps: str) -> list[str]:
 
 def _check(spec: RunSpec, name: str) -> None:
     """Decode the site's images and hold them against the model, before anybody is told that it is there."""
+    from fedscal.experiment.experiment import Experiment
+    from fedscal.experiment.local import Local
+
     told = listener(quiet=False)
     try:
         layout = Local().clients(Experiment.build(spec), told).of(name)
@@ -166,6 +171,7 @@ def run(
         int, typer.Option(help="Seconds until a site that does not answer is given up.", min=1)
     ] = 3600,
     quiet: Quiet = False,
+    allow_code: AllowCode = False,
 ) -> None:
     """Run a federation over the sites that are connected; on the server's machine, by who started it."""
     program("flower-superlink")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,19 +18,14 @@ from fedscal.cli.allow import AllowCode
 from fedscal.cli.many import end_with, execute_cells, show_tables
 from fedscal.cli.output import print_plain
 from fedscal.compare import grid
-from fedscal.compare import tables as compare_tables
-from fedscal.compare.execute import cells_of
 from fedscal.core import files
 from fedscal.core.errors import UsageError, nearest, shown
 from fedscal.data.folders.scan import scan
-from fedscal.experiment.experiment import Experiment
-from fedscal.experiment.local import prepare_data
-from fedscal.experiment.run import adapt, resume
-from fedscal.experiment.run_directory import RunDirectory
-from fedscal.experiment.source import source_model
 from fedscal.experiment.spec import RunSpec, environment_keys, parse_assignments, read_recipe
 from fedscal.models.custom import check_permission
-from fedscal.report import write_comparison, write_report
+
+if TYPE_CHECKING:
+    from fedscal.experiment.run_directory import RunDirectory
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[RECIPE] [key=value ...]", show_default=False)]
 Out = Annotated[Path | None, typer.Option("--out", help="Directory to write to.")]
@@ -79,13 +74,15 @@ def run(
     """Adapt a source model to unlabelled clients; without arguments, the embedded default."""
     if resume_dir and out:
         raise UsageError("--resume goes on in its own directory: leave --out away.")
+    spec = None if resume_dir else RunSpec.make(**gather(words))
+    from fedscal.experiment.run import adapt, resume
+
     listener = output.listener(quiet or as_json)
     try:
-        if resume_dir:
+        if spec is None:
             changes: dict[str, Any] = dict(parse_assignments(words or []))
             directory = resume(resume_dir, listener, **changes)
         else:
-            spec = RunSpec.make(**gather(words))
             directory = adapt(spec, out or default_out(spec), listener)
     finally:
         listener.close()
@@ -94,6 +91,8 @@ def run(
 
 def show(directory: RunDirectory, report: bool, quiet: bool, as_json: bool) -> None:
     """Write the report of a finished run and print what came of it."""
+    from fedscal.report import write_report
+
     page = _page(lambda: write_report(directory.path)) if report else None
     if as_json:
         output.print_json({**directory.summary(), "directory": str(directory.path)})
@@ -139,6 +138,10 @@ def compare(
     specs = grid.union(*layers(words))
     for name in {spec.model for spec in specs}:
         check_permission(name)
+    from fedscal.compare import tables as compare_tables
+    from fedscal.compare.execute import cells_of
+    from fedscal.report import write_comparison
+
     out = out or Path("runs") / f"compare-{specs[0].benchmark}"
     cells = cells_of(specs, out)
     measured = compare_tables.find_baseline(cells, baseline)
@@ -172,6 +175,10 @@ def pretrain(
     spec = RunSpec.make(**given if data is None else {**_source_images(data, given), **given})
     if spec.source_model:
         raise UsageError("source_model is given: there is nothing to train.")
+    from fedscal.experiment.experiment import Experiment
+    from fedscal.experiment.local import prepare_data
+    from fedscal.experiment.source import source_model
+
     listener = output.listener(quiet or as_json)
     try:
         experiment = Experiment.build(spec)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import typer
 
-from fedscal.cli import output
-from fedscal.cli.output import console, print_error, print_plain
-from fedscal.compare.execute import Cell, Failed, execute
+from fedscal.cli import output, print_error
+from fedscal.cli.output import console, print_plain
 from fedscal.core.table import Table
-from fedscal.experiment.experiment import load_data
-from fedscal.experiment.local import prepare_data
 from fedscal.experiment.spec import DATA_KEYS, RunSpec
-from fedscal.runtime.local import worker_count
+
+if TYPE_CHECKING:
+    from fedscal.compare.execute import Cell, Failed
 
 
 def execute_cells(
@@ -27,6 +27,11 @@ def execute_cells(
         quiet: show nothing.
         after: called after every run.
     """
+    from fedscal.compare.execute import execute
+    from fedscal.experiment.experiment import load_data
+    from fedscal.experiment.local import prepare_data
+    from fedscal.runtime.local import worker_count
+
     left = [cell for cell in cells if not cell.directory.finished]
     jobs = worker_count(jobs, max(cell.spec.threads for cell in cells), len(cells))
     listener = output.listener(quiet)

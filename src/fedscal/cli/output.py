@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from fedscal.core.text import duration
 from fedscal.experiment.callbacks import Callback
-from fedscal.experiment.load import load_run
-from fedscal.experiment.metrics import Line
 from fedscal.methods import described
-from fedscal.report.verdict import judge
-from fedscal.server.rule import ServerState
+
+if TYPE_CHECKING:
+    from fedscal.experiment.metrics import Line
+    from fedscal.server.rule import ServerState
 
 console = Console()
 _LINE_EVERY = 5.0
@@ -28,11 +26,6 @@ _LINE_EVERY = 5.0
 _WHOLE_STAGE = 1e9
 """Seconds that the time left is reckoned from: all, as one round or run may take hours."""
 _TONES = {"better": "green", "worse": "bold red", "same": "yellow", "unknown": "yellow"}
-
-
-def print_error(text: str) -> None:
-    """Print what went wrong, on stderr and as it is."""
-    sys.stderr.write(text + "\n")
 
 
 def print_plain(text: str) -> None:
@@ -49,6 +42,8 @@ class Bar(Callback):
     """Progress bars in a terminal: the stage, its steps, the time left, the last round's accuracy."""
 
     def __init__(self) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -156,6 +151,9 @@ def describe(line: Line) -> str:
 
 def print_result(path: Path) -> None:
     """Print source-only -> adapted for every domain, and the verdict in a sentence."""
+    from fedscal.experiment.load import load_run
+    from fedscal.report.verdict import judge
+
     run = load_run(path)
     verdict = judge(run)
     accuracy: Mapping[str, Mapping[str, float]] = run.summary.get("accuracy") or {}

@@ -1,7 +1,7 @@
-"""torch, imported when it is first used: ``--help``, a list of options or a usage error need none of it.
+"""Large packages, imported when they are first used: a list of options or a usage error needs none of them.
 
-Modules between the command line and a checked spec import torch from here; annotations name ``Tensor`` under
-``TYPE_CHECKING``. Modules that only training reaches import torch itself.
+Modules between the command line and a checked spec import torch and others from here; annotations name
+``Tensor`` under ``TYPE_CHECKING``. Modules that only training reaches import them directly.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["F", "safetensors_torch", "torch"]
+__all__ = ["PIL", "F", "Image", "ImageDraw", "ImageFont", "np", "safetensors_torch", "torch"]
 
 
 class _Lazy(ModuleType):
@@ -23,10 +23,18 @@ class _Lazy(ModuleType):
 
 
 if TYPE_CHECKING:
+    import numpy as np
+    import PIL
     import safetensors.torch as safetensors_torch
     import torch
     import torch.nn.functional as F
+    from PIL import Image, ImageDraw, ImageFont
 else:
+    F = _Lazy("torch.nn.functional")
+    Image = _Lazy("PIL.Image")
+    ImageDraw = _Lazy("PIL.ImageDraw")
+    ImageFont = _Lazy("PIL.ImageFont")
+    PIL = _Lazy("PIL")
+    np = _Lazy("numpy")
     safetensors_torch = _Lazy("safetensors.torch")
     torch = _Lazy("torch")
-    F = _Lazy("torch.nn.functional")

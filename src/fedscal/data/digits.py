@@ -13,12 +13,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-from PIL import Image, ImageDraw, ImageFont
-
 from fedscal.core import rng
 from fedscal.core.errors import DataRefused
-from fedscal.core.lazy import F, torch
+from fedscal.core.lazy import F, Image, ImageDraw, ImageFont, np, torch
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.views import AugmentedViews
 

@@ -9,23 +9,24 @@ import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from fedscal.core import files
 from fedscal.core.documents import misfit
 from fedscal.core.errors import ModelRefused, UsageError
+from fedscal.core.lazy import torch
 from fedscal.core.version import __version__
 from fedscal.data.cache import identity, refuse_others
 from fedscal.experiment.checkpoint import Checkpoint, Checkpoints
-from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.journal import Journal
 from fedscal.experiment.metrics import LINE, Line
 from fedscal.experiment.spec import RunSpec, read_recipe
 from fedscal.models.device import find_device, processor
 from fedscal.models.store import read_card, read_json
 from fedscal.runtime.local import worker_count
+
+if TYPE_CHECKING:
+    from fedscal.experiment.experiment import Experiment
 
 _MAY = "the result may differ in the last bits"
 _WILL = "the result will not be bit-identical to that of an uninterrupted run"

@@ -9,16 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torch.utils.checkpoint import checkpoint
-
 from fedscal.core.errors import OutOfSpace, UsageError
 from fedscal.core.files import sha256
 from fedscal.core.lazy import torch
 from fedscal.core.types import Prediction
-from fedscal.models.network import Network
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from fedscal.models.network import Network
 
 _CPUINFO = Path("/proc/cpuinfo")
 _KIND = re.compile(
@@ -80,7 +79,10 @@ def in_pieces(network: Network, size: int) -> Callable[[Tensor], Prediction]:
     def forward(images: Tensor) -> Prediction:
         if len(images) <= size:
             return network(images)  # type: ignore[no-any-return]
-        parts = [checkpoint(network, piece, use_reentrant=False) for piece in torch.split(images, size)]
+        parts = [
+            torch.utils.checkpoint.checkpoint(network, piece, use_reentrant=False)
+            for piece in torch.split(images, size)
+        ]
         return Prediction(torch.cat([p.features for p in parts]), torch.cat([p.logits for p in parts]))
 
     return forward if size else network

@@ -11,10 +11,12 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-from PIL import ExifTags, Image, UnidentifiedImageError
+from fedscal.core.lazy import PIL, Image, np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 SIDE = 256
 """Images are kept as squares of this side, as SHOT's ``Resize((256, 256))`` makes them."""
@@ -26,16 +28,18 @@ _LARGE = 16_000_000
 _STRIP = 4_000_000
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
 _TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
 }
 """What the camera's note of its orientation asks for."""
-Pixels = npt.NDArray[np.uint8]
+_ORIENTATION = 0x0112
+"""The EXIF tag that holds it."""
+Pixels: TypeAlias = "npt.NDArray[np.uint8]"
 _one_large = threading.Lock()
 # Pillow warns of oddities in files; what cannot be used is refused here, and a warning helps nobody.
 warnings.filterwarnings("ignore", module=r"PIL\.")
@@ -56,7 +60,7 @@ def decode(path: Path, side: int = SIDE) -> Pixels:
         with Image.open(path) as image, _in_turn(image):
             image.load()
             return _square(image, side)
-    except UnidentifiedImageError as error:
+    except PIL.UnidentifiedImageError as error:
         raise Unreadable("not an image") from error
     except (OSError, SyntaxError, ValueError, EOFError, MemoryError, Image.DecompressionBombError) as error:
         raise Unreadable(f"cannot be decoded: {error}") from error
@@ -97,8 +101,8 @@ def _square(image: Image.Image, side: int) -> Pixels:
         size = (side, strip.height) if wide else (strip.width, side)
         shrunk.paste(strip.resize(size, Image.Resampling.BILINEAR), box[:2])
     square = shrunk.resize((side, side), Image.Resampling.BILINEAR)
-    turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    upright = square if turn is None else square.transpose(turn)
+    turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
+    upright = square if turn is None else square.transpose(Image.Transpose[turn])
     return np.ascontiguousarray(np.asarray(upright, dtype=np.uint8).transpose(2, 0, 1))
 
 

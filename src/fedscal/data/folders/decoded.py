@@ -17,12 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedscal.core import files
 from fedscal.core.documents import misfit, read_json
 from fedscal.core.errors import DataRefused, some
-from fedscal.core.lazy import torch
+from fedscal.core.lazy import np, torch
 from fedscal.core.types import Progress
 from fedscal.data.folders.decode import SIDE, Pixels, Unreadable, decode
 from fedscal.data.folders.tree import File

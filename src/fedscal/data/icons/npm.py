@@ -1,6 +1,6 @@
-"""Fetching packages: a few at a time, tried again when the registry is busy, kept once their hash is right.
+"""The npm registry, from which the icon sets come: where it is, what is fetched, how a tarball is read.
 
-A tarball that is there is never fetched again, so an interrupted command goes on where it was.
+Every tarball is held to the sha512 of the lock; nothing is unpacked to disk.
 """
 
 from __future__ import annotations
@@ -8,8 +8,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.client
+import io
+import os
+import shutil
+import subprocess
+import tarfile
 import time
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +26,67 @@ from urllib.request import Request, urlopen
 
 from fedscal.core import files
 from fedscal.core.documents import parse_json
-from fedscal.core.errors import DataRefused
+from fedscal.core.errors import DataRefused, UsageError
 from fedscal.data.icons.lock import Package
+
+VARIABLES = ("FEDSCAL_NPM_REGISTRY", "npm_config_registry", "NPM_CONFIG_REGISTRY")
+_SECONDS = 20
+
+
+def find_registry(given: str | None) -> str:
+    """Return the address of the registry without a slash at its end, from the first place that has one."""
+    found = given or next(_configured(), None)
+    if not found:
+        raise UsageError(
+            "no npm registry is known: give --registry URL, set FEDSCAL_NPM_REGISTRY, or write "
+            "registry=URL into ~/.npmrc."
+        )
+    return _checked(found)
+
+
+def _configured() -> Iterator[str]:
+    """Yield the addresses in the order in which they count; npm itself is asked last, for it is slow."""
+    yield from filter(None, (os.environ.get(name) for name in VARIABLES))
+    for path in (Path(".npmrc"), Path(os.path.expanduser("~/.npmrc"))):
+        yield from _from_file(path)
+    yield from _from_npm()
+
+
+def _from_file(path: Path) -> Iterator[str]:
+    """Yield the file's ``registry =`` line; a scope's registry or a password is another key."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return
+    for line in lines:
+        key, equals, value = line.partition("=")
+        if equals and key.strip() == "registry" and value.strip():
+            yield value.strip().strip("\"'")
+
+
+def _from_npm() -> Iterator[str]:
+    npm = shutil.which("npm")
+    if npm is None:
+        return
+    command = [npm, "config", "get", "registry"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return
+    answer = asked.stdout.strip()
+    if answer not in ("", "undefined", "null"):
+        yield answer
+
+
+def _checked(address: str) -> str:
+    """Refuse what is no web address, and a password in it, which every message would repeat."""
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"the npm registry '{address}' is no http or https address: give --registry URL.")
+    if parts.username or parts.password:
+        raise UsageError("the npm registry's address holds a user name or password: give it without them.")
+    return address.rstrip("/")
+
 
 _TIMEOUT = 60.0
 _ATTEMPTS = 6
@@ -152,3 +217,29 @@ def _reason(trouble: Exception) -> str:
     if isinstance(trouble, http.client.IncompleteRead):
         return "the connection broke off"
     return str(trouble.reason) if isinstance(trouble, URLError) else str(trouble)
+
+
+LARGEST_MEMBER = 256 * 2**20
+
+
+def members(data: bytes, wanted: Collection[str], package: str) -> dict[str, bytes]:
+    """Return the wanted files of a gzipped tarball, or say which one is missing or too large."""
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
+            for member in tar:
+                if member.name in wanted and member.isfile():
+                    found[member.name] = _read(tar, member, package)
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        raise DataRefused(f"the tarball of {package} cannot be read: {error}.") from error
+    for name in wanted:
+        if name not in found:
+            raise DataRefused(f"the tarball of {package} has no {name}.")
+    return found
+
+
+def _read(tar: tarfile.TarFile, member: tarfile.TarInfo, package: str) -> bytes:
+    if member.size > LARGEST_MEMBER:
+        raise DataRefused(f"{member.name} in the tarball of {package} is too large ({member.size:,} bytes).")
+    file = tar.extractfile(member)
+    return file.read() if file else b""

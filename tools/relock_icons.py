@@ -1,7 +1,7 @@
-"""Maintenance: ``python -m fedscal.data.icons.relock FILE`` renews versions, hashes and licences of a lock.
+"""Renew versions, hashes and licences of the lock of the icons: ``python -m tools.relock_icons FILE``.
 
 Names and styles stay as they stand in the file; every set is taken in its newest version,
-and a licence that is not free enough is refused. Raise ``archive.VERSION`` after it.
+and a licence that is not free enough is refused. Raise ``benchmark.VERSION`` after it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from typing import Any
 
 from fedscal.core import files
 from fedscal.core.errors import DataRefused
-from fedscal.data.icons.address import find_registry
-from fedscal.data.icons.download import Registry, integrity_of
 from fedscal.data.icons.lock import FREE
-from fedscal.data.icons.tarball import members
+from fedscal.data.icons.npm import Registry, find_registry, integrity_of, members
 
 
 def renewed(entry: dict[str, Any], registry: Registry) -> dict[str, Any]:
