@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 from tools.requirements import CORE, ROOT, brought_by, declared
 
 import fedscal
+from fedscal import cli
 from fedscal.core import extras
 from fedscal.core.errors import UsageError
 from fedscal.core.extras import from_extra
@@ -80,7 +81,8 @@ def foreign(module: str) -> bool:
 OPTIONAL = [found for found in IMPORTS if foreign(found.module)]
 
 
-ENTRANCES = ["fedscal.__main__", "fedscal.experiment.worker", *fedscal._HOMES]
+COMMANDS = {f"fedscal.cli.{where.partition(':')[0]}" for where, _ in cli._COMMANDS.values()}
+ENTRANCES = ["fedscal.__main__", "fedscal.experiment.worker", *COMMANDS, *fedscal._HOMES]
 
 
 def reached() -> set[str]:

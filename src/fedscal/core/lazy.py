@@ -17,9 +17,7 @@ class _Lazy(ModuleType):
     """A module that is imported when one of its attributes is first asked for."""
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(import_module(self.__name__), name)
-        setattr(self, name, value)  # the next access does not come here
-        return value
+        return getattr(import_module(self.__name__), name)
 
 
 if TYPE_CHECKING:
