@@ -6,6 +6,7 @@ Modules between the command line and a checked spec import torch and others from
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,8 @@ class _Lazy(ModuleType):
     """A module that is imported when one of its attributes is first asked for."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self.__name__), name)
+        # Not kept here: what somebody sets in the module later must be seen.
+        return getattr(sys.modules.get(self.__name__) or import_module(self.__name__), name)
 
 
 if TYPE_CHECKING:
