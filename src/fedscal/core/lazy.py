@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["PIL", "F", "Image", "ImageDraw", "ImageFont", "np", "safetensors_torch", "torch"]
 
 
-class _Lazy(ModuleType):
+class _Lazy:
     """A module that is imported when one of its attributes is first asked for."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
 
     def __getattr__(self, name: str) -> Any:
         # Not kept here: what somebody sets in the module later must be seen.
-        return getattr(sys.modules.get(self.__name__) or import_module(self.__name__), name)
+        return getattr(sys.modules.get(self._module) or import_module(self._module), name)
 
 
 if TYPE_CHECKING:
