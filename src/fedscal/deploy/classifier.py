@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fedscal.core.errors import ModelRefused, UsageError, first_line
 from fedscal.core.types import Views
+from fedscal.core.user_code import load_plugins
 from fedscal.data.registry import benchmark
 from fedscal.data.views import views_of
 from fedscal.models.device import put
@@ -65,6 +66,7 @@ class Classifier:
         weights, card = load_model(path.parent, path.stem)
         channels, height, width = card["shape"]
         shape, classes, name = (channels, height, width), tuple(card["classes"]), model or card["model"]
+        load_plugins(str(card.get("plugins", "")))
         try:
             check_model(name)
         except UsageError as error:

@@ -135,6 +135,7 @@ class Experiment:
             "benchmark": spec.benchmark,
             "source": spec.source or read_card(spec.source_model).get("source", ""),
             **({"views": asdict(data.views)} if isinstance(data.views, AugmentedViews) else {}),
+            **({"plugins": spec.plugins} if spec.plugins else {}),
         }
 
     def clients_of_data(self) -> Layout:

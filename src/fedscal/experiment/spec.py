@@ -117,6 +117,7 @@ class RunSpec:
         given = {**_sites(given), **given}
         defaults = defaults_of(str(given.get("benchmark", cls.benchmark)))
         given = {**defaults, **_from_card(given), **given}
+        load_plugins(str(given.get("plugins", "")))  # a model's card may name some, too
         given.setdefault("adaptation", method(str(given.get("method", cls.method))).adaptation)
         values = {name: known[name].parse(value) for name, value in given.items()}
         core = {name: values.pop(name) for name in list(values) if name in own}
@@ -196,7 +197,8 @@ def _from_card(given: Mapping[str, Any]) -> dict[str, Any]:
     if not given.get("source_model"):
         return {}
     card = read_card(str(given["source_model"]))
-    return {"model": card["model"], "image_size": card["shape"][1]}
+    known = {"model": card["model"], "image_size": card["shape"][1]}
+    return {**known, "plugins": card["plugins"]} if card.get("plugins") else known
 
 
 def all_options() -> dict[str, Option]:
