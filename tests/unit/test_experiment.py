@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
+import fedscal
 from fedscal.core.errors import TooFewClients, UsageError
 from fedscal.data.benchmark import Benchmark
+from fedscal.data.folders import benchmark as folders
+from fedscal.experiment import experiment as parts
 from fedscal.experiment.experiment import Experiment, Layout
 from fedscal.experiment.spec import RunSpec
 
@@ -63,3 +70,36 @@ def test_switches_reach_the_training_and_the_site(toy_benchmark: Benchmark) -> N
     for method, asked in {"ladd": True, "fedloa": False}.items():
         experiment = Experiment.build(RunSpec.make(benchmark="toy", method=method))
         assert (experiment.service(experiment.clients_of_data()).describe is not None) == asked
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, module: object, name: str, calls: list[str]) -> None:
+    """Count the calls of a function where it is used."""
+    real = getattr(module, name)
+
+    def counting(*args: object, **named: object) -> object:
+        calls.append(name)
+        return real(*args, **named)
+
+    monkeypatch.setattr(module, name, counting)
+
+
+def test_a_run_reads_its_folder_once_and_builds_its_network_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, (domain, label) in enumerate(itertools.product("ab", "xy")):
+        for copy in range(3):
+            path = tmp_path / "images" / domain / label / f"{copy}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (40, 40), (60 * number, 20 * copy, 99)).save(path)
+    monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path / "cache"))
+    calls: list[str] = []
+    counted(monkeypatch, folders, "scan", calls)
+    counted(monkeypatch, folders, "decoded", calls)
+    counted(monkeypatch, parts, "build_network", calls)
+    counted(monkeypatch, parts, "load_data", calls)
+    keys = {"source": "a", "image_size": 32, "rounds": 2, "local_epochs": 1, "pretrain_epochs": 1}
+    spec = RunSpec.make(
+        benchmark=str(tmp_path / "images"), workers=1, clients_per_domain=1, participation=1, **keys
+    )
+    fedscal.adapt(spec, tmp_path / "run")
+    assert Counter(calls) == {"scan": 1, "load_data": 1, "build_network": 1, "decoded": len("ab")}
