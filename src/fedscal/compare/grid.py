@@ -64,12 +64,23 @@ def _specs(given: Keys) -> Iterator[RunSpec]:
     """Yield the product; neighbours differ in source or seed, so as not to wait for one source model."""
     axes = {name: _values(value) for name, value in given.items()}
     varied = [name for name, values in axes.items() if len(values) > 1]
+    domains: dict[str, Sequence[str]] = {}
     outer = sorted((name for name in axes if name not in _INNER), key=lambda name: name not in _OUTER)
     for chosen in product(*(axes[name] for name in outer)):
         cell = dict(zip(outer, chosen, strict=True))
-        sources = axes.get("source") or benchmark(str(cell.get("benchmark", RunSpec.benchmark))).domains
+        sources = axes.get("source") or _sources(cell, domains)
         for seed, source in product(axes.get("seed", [RunSpec.seed]), sources):
             yield _spec({**cell, "seed": seed, "source": source}, varied)
+
+
+def _sources(cell: Keys, domains: dict[str, Sequence[str]]) -> Sequence[str]:
+    """Return all sources of a cell's data, which are read once a grid; a given source model needs none."""
+    if cell.get("source_model"):
+        return [""]
+    name = str(cell.get("benchmark", RunSpec.benchmark))
+    if name not in domains:
+        domains[name] = benchmark(name).domains
+    return domains[name]
 
 
 def _spec(cell: Keys, varied: Sequence[str]) -> RunSpec:
