@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedscal.client.blend import Blend
-from fedscal.client.start import Received, Start
+from fedscal.client.start import Blend, Received, Start
 from fedscal.client.style import style
 from fedscal.client.term import Adaptation, Objective, Term
 from fedscal.client.terms.alignment import Alignment

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedscal.client.blend import Blend, closeness, shares
+from fedscal.client.start import Blend, closeness, shares
 from fedscal.client.step import Models, Step
 from fedscal.client.terms.two_phase import TwoPhase, mixup_loss
 from fedscal.core.types import Prediction, Reply

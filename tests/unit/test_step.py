@@ -87,9 +87,9 @@ def test_the_previous_model_may_be_missing_but_the_servers_may_not() -> None:
         Models(prediction, None, None, None, [], False),
     )
     assert step.previous is None
-    with pytest.raises(AssertionError, match=r"Need\.SERVER$"):
+    with pytest.raises(LookupError, match=r"Models\.server is not there; .*Need\.SERVER$"):
         _ = step.server
-    with pytest.raises(AssertionError, match=r"Need\.SERVER_ONCE$"):
+    with pytest.raises(LookupError, match=r"Models\.server_once is not there; .*Need\.SERVER_ONCE$"):
         _ = step.server_once
 
 

@@ -30,9 +30,14 @@ class Average(ServerRule):
     aggregation: Literal["uniform", "size", "median", "trimmed-mean", "krum"] = option(
         "uniform", "weight of a client in the average, or what is taken in its place to bear bad clients"
     )
-    attackers: int = option(1, "bad clients in a round that trimmed-mean and krum bear", low=1, high=10_000)
+    attackers: int = option(
+        1, "bad clients in a round that trimmed-mean and krum bear", low=1, high=10_000, later=True
+    )
     norm_limit: float = option(
-        0.0, "a reply that went so many times as far as the median one is dropped; 0: none is", low=0
+        0.0,
+        "a reply that went so many times as far as the median one is dropped; 0: none is",
+        low=0,
+        later=True,
     )
     server_momentum: float = option(0.0, "share of the server's last step that is taken again", low=0, high=1)
     average_tokens: bool = option(True, "average a ViT's class token and position embeddings too")

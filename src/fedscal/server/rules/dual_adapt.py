@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 
 from fedscal.core import weights
 from fedscal.core.errors import ModelRefused
-from fedscal.core.gaussians import sample
+from fedscal.core.features import discrepancy, probabilities, sample
 from fedscal.core.lazy import F, torch
-from fedscal.core.linear import discrepancy, probabilities
 from fedscal.core.options import option
 from fedscal.core.rng import stream
 from fedscal.core.types import ClientId, Groups, Reply, Weights
@@ -43,7 +42,9 @@ class DualAdapt(ServerRule):
     discrepancy of h and h_k over z from the mixture of client k, averaged over the replies.
     """
 
-    lambda_agree: float = option(1.0, "weight of the agreement with the clients' classifiers", low=0)
+    lambda_agree: float = option(
+        1.0, "weight of the agreement with the clients' classifiers", low=0, weight=True
+    )
     head_steps: int = option(20, "gradient steps of the server's head a round", low=0, high=10_000)
     head_lr: float = option(0.01, "learning rate of the server's head", above=0)
 
