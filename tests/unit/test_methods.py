@@ -13,6 +13,7 @@ from fedscal.client.terms.shot import Shot
 from fedscal.client.terms.two_phase import TwoPhase
 from fedscal.core.errors import UsageError
 from fedscal.methods import METHODS, build_objective, build_rule, hyperparameters, parts_of
+from fedscal.server.aggregation import Aggregation
 from fedscal.server.rule import Frozen, Isolated
 from fedscal.server.rules.average import Average
 from fedscal.server.rules.dual_adapt import DualAdapt
@@ -44,7 +45,7 @@ def test_hyperparameters_reach_the_part_that_declares_them() -> None:
     values = {"lambda_local": 3.0, "beta": 0.1, "aggregation": "size", "mu": 9.0}
     assert build_objective("fedscal", "shot", values).terms == (Shot(beta=0.1), Alignment(lambda_local=3.0))
     assert build_objective("fedprox", "shot", values).terms == (Shot(beta=0.1), Proximal(mu=9.0))
-    assert build_rule("fedscal", values) == Average(aggregation="size")
+    assert build_rule("fedscal", values) == Average(Aggregation("size"))
 
 
 def test_a_name_shared_by_two_parts_keeps_both_defaults() -> None:

@@ -1,8 +1,8 @@
 """Hyper-parameters declared once, where they are used: a dataclass field with help and bounds.
 
-A term or a server rule is a frozen dataclass; ``option`` declares each of its numbers, ``part`` a piece
-with options of its own. The command line, the recipes and the documentation read the declarations, so a
-new hyper-parameter needs no second place.
+A term or a server rule is a frozen dataclass; ``option`` declares each of its numbers. A field whose default
+is made by another dataclass, ``field(default_factory=Piece)``, adds the options of that piece. The command
+line, the recipes and the documentation read the declarations: a new hyper-parameter needs no second place.
 """
 
 from __future__ import annotations
@@ -46,11 +46,6 @@ def option(
     """
     traits = {"low": low, "high": high, "above": above, "weight": weight, "later": later}
     return dataclasses.field(default=default, metadata={"option": {"text": text, **traits}})
-
-
-def part(cls: type) -> Any:
-    """Declare a dataclass field that holds a piece; the options of the piece become those of the whole."""
-    return dataclasses.field(default_factory=cls, metadata={"part": cls})
 
 
 @dataclass(frozen=True)
@@ -99,7 +94,7 @@ class Option:
 
 
 def options_of(cls: type) -> Mapping[str, Option]:
-    """Return the options that a dataclass and its parts declare."""
+    """Return the options that a dataclass and its pieces declare."""
     return _declared(cls)
 
 
@@ -108,8 +103,8 @@ def _declared(cls: type) -> Mapping[str, Option]:
     hints = typing.get_type_hints(cls)
     declared: dict[str, Option] = {}
     for field in dataclasses.fields(cls):
-        if "part" in field.metadata:
-            declared |= _declared(field.metadata["part"])
+        if dataclasses.is_dataclass(field.default_factory):
+            declared |= _declared(typing.cast(type, field.default_factory))
         elif "option" in field.metadata:
             declared[field.name] = _option(field, hints[field.name])
     return MappingProxyType(declared)
@@ -133,11 +128,11 @@ def as_typed(value: Any) -> str:
 
 
 def construct(cls: type[T], values: Mapping[str, Value]) -> T:
-    """Build a dataclass and its parts from the values that they declare; others are ignored."""
+    """Build a dataclass and its pieces from the values that they declare; others are ignored."""
     given: dict[str, Any] = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-        if "part" in field.metadata:
-            given[field.name] = construct(field.metadata["part"], values)
+        if dataclasses.is_dataclass(field.default_factory):
+            given[field.name] = construct(typing.cast(type, field.default_factory), values)
         elif "option" in field.metadata and field.name in values:
             given[field.name] = values[field.name]
     return cls(**given)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -30,9 +29,8 @@ from fedscal.models.network import Network
 from fedscal.models.registry import build_network, normalisation
 from fedscal.models.store import read_card
 from fedscal.runtime.service import Site
+from fedscal.server.authors import oscillating_rates
 from fedscal.server.rounds import Schedule
-
-_AUTHORS_HALF_PERIOD = 500
 
 
 @dataclass(frozen=True)
@@ -191,17 +189,8 @@ def build_schedule(spec: RunSpec, layout: Layout) -> Schedule:
     cosine = Schedule(spec.rounds, spec.participation, spec.lr)
     if spec.lr_schedule == "cosine":
         return cosine
-    return replace(cosine, rates=oscillating_rates(spec, layout, cosine))
-
-
-def oscillating_rates(spec: RunSpec, layout: Layout, schedule: Schedule) -> list[float]:
-    """Return the rates of the authors' code: a cosine of half-period 500 over all clients' mini-batches.
-
-    It is stepped by every mini-batch of every client and read at the start of a round.
-    """
-    steps, rates = 0, []
-    for round_ in range(1, spec.rounds + 1):
-        rates.append(spec.lr * 0.5 * (1 + math.cos(math.pi * steps / _AUTHORS_HALF_PERIOD)))
-        sizes = [len(layout.rows[c][1]) for c in schedule.sample(layout.clients, spec.seed, round_)]
-        steps += spec.local_epochs * sum(batch_count(size, spec.batch_size) for size in sizes)
-    return rates
+    batches = {
+        client: spec.local_epochs * batch_count(len(rows), spec.batch_size)
+        for client, (_, rows) in layout.rows.items()
+    }
+    return replace(cosine, rates=oscillating_rates(cosine, layout.clients, spec.seed, batches))

@@ -43,7 +43,7 @@ from fedscal.server.rounds import Driver, Round, Schedule, federate
 from fedscal.server.rule import Briefing, ServerRule, ServerState
 
 _SMALL = 64
-"""A note of the server about a client is written on the model's card if it has no more numbers."""
+"""What the server keeps about a client is written on the model's card if it has no more numbers."""
 
 
 class Listener(Protocol):
@@ -252,8 +252,7 @@ class _Run:
         self.directory.checkpoints.save(line["round"], state, self.directory.journal.sha256)
 
     def _save_models(self, name: str, state: ServerState, round_: int) -> None:
-        # Notes about a client are named kind/client: its cluster, the shares of its blend.
-        notes = {n: t.tolist() for n, t in state.notes.items() if "/" in n and t.numel() <= _SMALL}
+        notes = {name: fact.tolist() for name, fact in state.facts().items() if fact.numel() <= _SMALL}
         card = {**model_card(self.spec), "method": self.spec.method, "round": round_, "notes": notes}
         one = len(state.models) == 1
         contents: dict[str, bytes] = {}
