@@ -12,6 +12,7 @@ from fedscal.client.terms.proximal import Proximal
 from fedscal.client.terms.shot import Shot
 from fedscal.client.terms.two_phase import TwoPhase
 from fedscal.core.errors import UsageError
+from fedscal.experiment.spec import RunSpec
 from fedscal.methods import METHODS, build_objective, build_rule, hyperparameters, parts_of
 from fedscal.server.aggregation import Aggregation
 from fedscal.server.rule import Frozen, Isolated
@@ -53,6 +54,18 @@ def test_a_name_shared_by_two_parts_keeps_both_defaults() -> None:
         Proximal: 0.01,
         Contrastive: 1.0,
     }
+
+
+def test_keys_that_came_later_leave_the_digests_of_recorded_runs() -> None:
+    """A key without ``later=True`` would give every old run another digest; so would another default."""
+    recorded = {
+        "fedloa": "7a52f724521d245d",
+        "fedscal": "b2b357b213b77046",
+        "source-only": "b6f5fcb3bd5aa900",
+    }
+    specs = {name: RunSpec.make(method=name, source="mnist") for name in recorded}
+    assert {name: spec.digest()[:16] for name, spec in specs.items()} == recorded
+    assert specs["fedloa"].replace(server_optimizer="adam").digest() != specs["fedloa"].digest()
 
 
 def test_unknown_names_lead_to_the_nearest() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
 from fedscal.client.step import Models, Step
-from fedscal.core.types import Prediction
+from fedscal.core.types import Prediction, Sweep
 from toys import prediction
 
 
@@ -53,6 +54,40 @@ def test_each_pass_is_made_once_on_its_own_view() -> None:
         assert step.strong.logits.unique().tolist() == [2]
         assert step.server.logits.unique().tolist() == [11], "the server sees the client's weak view"
     assert (current.sizes, server.sizes, drawn) == ([2, 2], [2], ["weak", "strong"])
+
+
+@pytest.mark.parametrize(("name", "passes"), [("strong", [1, 2]), ("mixed", [1, 1])])
+def test_the_weak_view_is_passed_first_whatever_is_used_first(name: str, passes: list[int]) -> None:
+    # The statistics of BatchNorm depend on the order of the passes.
+    step, _, _, _ = build()
+    seen: list[int] = []
+
+    def current(images: Tensor) -> Prediction:
+        seen.append(int(images[0, 0]))
+        return prediction(images)
+
+    step.models = replace(step.models, current=current)
+    getattr(step, name)
+    assert seen == passes
+    _ = step.weak
+    assert seen == passes
+
+
+def test_a_sweep_runs_when_it_is_used_and_not_when_it_is_shown() -> None:
+    runs: list[int] = []
+
+    def run() -> Prediction:
+        runs.append(1)
+        return prediction([[0.0, 1.0]])
+
+    other = prediction([[5.0, 0.0]])
+    sweep = Sweep(run, {"teacher": other})
+    assert repr(sweep) == "Sweep(done=False, others=['teacher'])"
+    assert sweep.by("teacher") is other
+    assert (runs, sweep.done) == ([], False)
+    assert sweep.logits.tolist() == sweep.by("nobody").logits.tolist() == [[0.0, 1.0]]
+    assert sweep.entropies.shape == (1,)
+    assert (runs, sweep.done) == ([1], True)
 
 
 def test_a_joint_pass_shows_both_views_at_once_and_parts_them_again() -> None:

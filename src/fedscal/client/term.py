@@ -46,7 +46,7 @@ class Term(ABC):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The extra forward passes that ``loss`` uses: none, unless a term says otherwise."""
+        """The extra forward passes that ``loss`` uses; none by default."""
         return frozenset()
 
     @property

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClientData:
-    """What a client trains on: unlabelled uint8 images (n, C, H, W), and how they are viewed."""
+    """What a client trains on: unlabelled uint8 images (n, C, H, W), and their views."""
 
     images: Images
     views: Views
@@ -37,7 +37,7 @@ class Training:
 
     Attributes:
         epochs: local epochs E.
-        batch_size: images a batch B.
+        batch_size: images per batch B.
         joint: weak and strong view in one forward pass. None: only for networks without BatchNorm,
             where it changes nothing.
         label_view: the view that pseudo-labels and the threshold are taken from.
@@ -120,10 +120,10 @@ class _LocalRound:
     def models(self, received: Weights) -> Models:
         """Set up the models that the objective needs, and only those; the network holds ``received`` then."""
         needs, network = self.objective.needs, self.network
-        asked = {"teacher": Need.TEACHER_ONCE, "source": Need.SOURCE_ONCE}
+        optional = {"teacher": Need.TEACHER_ONCE, "source": Need.SOURCE_ONCE}
         others = {
             name: self.sweep(self.package.models[name])
-            for name, need in asked.items()
+            for name, need in optional.items()
             if need in needs and name in self.package.models
         }
         network.load_state_dict(received)
@@ -209,7 +209,7 @@ def batches(count: int, size: int, generator: torch.Generator) -> list[Tensor]:
 
 
 def batch_count(count: int, size: int) -> int:
-    """Return into how many batches ``count`` images are cut."""
+    """Return how many batches ``count`` images make."""
     return max(1, math.ceil((count - 1) / size))
 
 

@@ -35,7 +35,7 @@ def training_record(client: ClientId, round_: int, examples: Field, epochs: Fiel
 def fault(reply: Reply, package: Package, reports: Groups) -> str | None:
     """Return what is wrong with a reply to a package, if anything.
 
-    Its weights must look like the package's models and its reports like ``reports``: same names, shapes and
+    Its weights must match the package's models, and its reports ``reports``, in names, shapes and
     types. Its statistics must be such as training from these models can produce.
     """
     scalars = {f.name: getattr(reply, f.name) for f in fields(reply) if f.name not in _TENSORS}

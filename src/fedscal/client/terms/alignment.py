@@ -34,7 +34,7 @@ class Alignment(Term):
     lambda_server: float = option(1.0, "weight of the server alignment L^g", low=0, weight=True)
     alignment_loss: Literal["kl", "bounded"] = option("kl", "the paper's loss, or its bounded double softmax")
     server_labels: Literal["cached", "recomputed"] = option(
-        "cached", "server predictions once a round on one weak view, or on the weak view of every batch"
+        "cached", "server predictions once per round on one weak view, or on the weak view of every batch"
     )
     adaptive: bool = option(True, "move the threshold with the skewness of the entropies")
     tau_init: float = option(0.8, "threshold before adaptation", low=0, high=1)

@@ -25,7 +25,7 @@ def balanced_prototypes(features: Tensor, probabilities: Tensor, ratio: float, c
     r"""c_j = mean of the M images most likely of class j, M = max(1, floor(n / (r J))).
 
     Every class gets the same number of images, however rarely it is predicted. With several centres,
-    k-means parts the M images of a class. The shape is (J, centres, d).
+    k-means clusters the M images of a class. The shape is (J, centres, d).
     """
     count, classes = probabilities.shape
     top = max(1, int(count / (ratio * classes)))
@@ -74,7 +74,7 @@ class Bmd(Adaptation):
     alpha: float = option(1.0, "weight of BMD's static pseudo-labels", low=0, weight=True)
     beta_dynamic: float = option(1.0, "weight of BMD's dynamic pseudo-labels", low=0, weight=True)
     top_ratio: float = option(3.0, "r: BMD's prototypes are means of n / (r J) images", above=0)
-    prototypes: int = option(1, "prototypes a class in BMD", low=1, high=100)
+    prototypes: int = option(1, "prototypes per class in BMD", low=1, high=100)
     prototype_momentum: float = option(0.9999, "how slowly BMD's prototypes move", low=0, high=1)
     information: bool = option(True, "add information maximisation to BMD")
 

@@ -85,7 +85,7 @@ class Ucon(Adaptation):
         return frozenset({Need.STRONG} if self.lambda_dispersion else ())
 
     def prepare(self, sweep: Sweep, state: State | None) -> State:
-        """Build the banks at the start of the round; later epochs go on with them, without a sweep."""
+        """Build the banks at the start of the round; later epochs continue with them, without a sweep."""
         if state is not None:
             return state
         ratio = torch.quantile(confidence_ratio(sweep.probabilities).double(), _UNCERTAIN_SHARE)

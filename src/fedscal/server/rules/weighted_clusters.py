@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _CENTRE = "centre/"
 _LAYER = "layer/"
-"""The note of this name and the first layer's says which tensor clients are clustered by."""
+"""The note that ends in the name of the tensor that clients are clustered by."""
 
 
 def direction(layer: Tensor) -> Tensor:
@@ -104,9 +104,11 @@ def _partition(state: ServerState, replies: Sequence[Reply]) -> ServerState:
 
 def _updated(state: ServerState, replies: Sequence[Reply]) -> dict[ClientId, Weights]:
     """Return what is kept about each client, with the blends of the replies."""
-    blends = {reply.client: _clean(reply.reports["start"]["blend"]) for reply in replies}
-    clusters = {reply.client: _cluster(state, reply) for reply in replies}
-    return {**state.per_client, **{c: {"cluster": clusters[c], "blend": blends[c]} for c in blends}}
+    replied = {
+        reply.client: {"cluster": _cluster(state, reply), "blend": _clean(reply.reports["start"]["blend"])}
+        for reply in replies
+    }
+    return {**state.per_client, **replied}
 
 
 def _cluster(state: ServerState, reply: Reply) -> Tensor:
