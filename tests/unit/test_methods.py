@@ -58,13 +58,9 @@ def test_a_name_shared_by_two_parts_keeps_both_defaults() -> None:
 
 def test_keys_that_came_later_leave_the_digests_of_recorded_runs() -> None:
     """A key without ``later=True`` would give every old run another digest; so would another default."""
-    recorded = {
-        "fedloa": "7a52f724521d245d",
-        "fedscal": "b2b357b213b77046",
-        "source-only": "b6f5fcb3bd5aa900",
-    }
+    recorded = {"fedloa": "7a52f724521d", "fedscal": "b2b357b213b7", "source-only": "b6f5fcb3bd5a"}
     specs = {name: RunSpec.make(method=name, source="mnist") for name in recorded}
-    assert {name: spec.digest()[:16] for name, spec in specs.items()} == recorded
+    assert {name: spec.digest()[:12] for name, spec in specs.items()} == recorded
     assert specs["fedloa"].replace(server_optimizer="adam").digest() != specs["fedloa"].digest()
 
 

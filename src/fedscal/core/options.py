@@ -103,11 +103,17 @@ def _declared(cls: type) -> Mapping[str, Option]:
     hints = typing.get_type_hints(cls)
     declared: dict[str, Option] = {}
     for field in dataclasses.fields(cls):
-        if dataclasses.is_dataclass(field.default_factory):
-            declared |= _declared(typing.cast(type, field.default_factory))
+        if piece := _piece(field):
+            declared |= _declared(piece)
         elif "option" in field.metadata:
             declared[field.name] = _option(field, hints[field.name])
     return MappingProxyType(declared)
+
+
+def _piece(field: dataclasses.Field[Any]) -> type | None:
+    """Return the dataclass that a field holds, if it holds one."""
+    made: object = field.default_factory
+    return made if isinstance(made, type) and dataclasses.is_dataclass(made) else None
 
 
 def _option(field: dataclasses.Field[Any], hint: Any) -> Option:
@@ -131,8 +137,8 @@ def construct(cls: type[T], values: Mapping[str, Value]) -> T:
     """Build a dataclass and its pieces from the values that they declare; others are ignored."""
     given: dict[str, Any] = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-        if dataclasses.is_dataclass(field.default_factory):
-            given[field.name] = construct(typing.cast(type, field.default_factory), values)
+        if piece := _piece(field):
+            given[field.name] = construct(piece, values)
         elif "option" in field.metadata and field.name in values:
             given[field.name] = values[field.name]
     return cls(**given)

@@ -76,7 +76,8 @@ class ServerOptimizer:
         if self.kind == "none":
             return aggregate, {}
         rate = self.server_lr or _USUAL_RATES[self.kind]
-        moved, kept = dict(aggregate), {}
+        moved = dict(aggregate)
+        kept: dict[str, Tensor] = {}
         for name, tensor in aggregate.items():
             if not tensor.is_floating_point() or weights.is_statistic(name):
                 continue
