@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fedscal.client.terms.alignment import Alignment
@@ -12,6 +14,7 @@ from fedscal.client.terms.proximal import Proximal
 from fedscal.client.terms.shot import Shot
 from fedscal.client.terms.two_phase import TwoPhase
 from fedscal.core.errors import UsageError
+from fedscal.core.options import as_typed
 from fedscal.experiment.spec import RunSpec
 from fedscal.methods import METHODS, build_objective, build_rule, hyperparameters, parts_of
 from fedscal.server.aggregation import Aggregation
@@ -80,3 +83,21 @@ def test_the_paper_s_defaults() -> None:
     assert {name: row.adaptation for name, row in METHODS.items() if row.adaptation != "shot"} == {
         "ladd": "self-training"
     }
+
+
+def documented() -> dict[str, list[str]]:
+    """Return the defaults that the tables of docs/methods.md name, by option."""
+    page = Path(__file__).parents[2] / "docs" / "methods.md"
+    tables = page.read_text().split("| option | default | meaning |\n")[1:]
+    rows = [row.split("|") for table in tables for row in table.split("\n\n")[0].splitlines()[1:]]
+    defaults: dict[str, list[str]] = {}
+    for row in rows:
+        defaults.setdefault(row[1].strip(" `"), []).append(row[2].strip(" `"))
+    return defaults
+
+
+def test_the_documented_options_are_those_declared_with_their_defaults() -> None:
+    declared = {
+        name: [as_typed(option.default) for _, option in parts] for name, parts in hyperparameters().items()
+    }
+    assert documented() == declared
