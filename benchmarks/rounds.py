@@ -21,7 +21,7 @@ from rich.progress import track
 from rich.table import Table
 from torch import Tensor, nn
 
-from fedscal.core.gaussians import class_gaussians
+from fedscal.core.features import class_gaussians
 from fedscal.core.rng import compute_threads
 from fedscal.core.types import ClientId, Memory
 from fedscal.core.weights import snapshot

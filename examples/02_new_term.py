@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedscal import METHODS, Method, RunSpec, adapt, write_comparison
 from fedscal.client.step import Step
-from fedscal.client.term import Need, State
+from fedscal.client.term import State, Term
 from fedscal.core.options import option
 from fedscal.core.types import Reply, Sweep
 from fedscal.server.rule import ServerState
@@ -26,17 +26,12 @@ from fedscal.server.rules.average import Average
 
 
 @dataclass(frozen=True)
-class FeatureNorm:
+class FeatureNorm(Term):
     """nu * mean ||g(A_w(x))||^2: small features."""
 
     name: ClassVar[str] = "feature_norm"
-    needs: ClassVar[frozenset[Need]] = frozenset()
-    nu: float = option(0.001, "weight of the squared feature norm", low=0)
-
-    @property
-    def null(self) -> bool:
-        """Whether the term is switched off."""
-        return self.nu == 0
+    scalars: ClassVar[tuple[str, ...]] = ("norm",)
+    nu: float = option(0.001, "weight of the squared feature norm", low=0, weight=True)
 
     def prepare(self, sweep: Sweep, state: State | None) -> State:
         """Keep the norm at the start of the epoch, to be recorded."""

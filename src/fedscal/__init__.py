@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedscal.core.version import __version__
 
 if TYPE_CHECKING:
+    from fedscal import losses
     from fedscal.client.term import Need, Objective, Term
     from fedscal.client.training import ClientData, Training, local_update
     from fedscal.core.errors import FedscalError
@@ -58,6 +59,7 @@ __all__ = [
     "allow_code",
     "federate",
     "local_update",
+    "losses",
     "resume",
     "write_comparison",
     "write_report",
@@ -85,6 +87,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: a program that only passes messages on needs no torch."""
+    if name == "losses":
+        return import_module("fedscal.losses")
     for module, names in _HOMES.items():
         if name in names:
             return getattr(import_module(module), name)

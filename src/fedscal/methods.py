@@ -1,4 +1,4 @@
-"""The table of methods: a method is a value, regularizers x server rule; the adaptation is chosen apart.
+"""The table of methods: a method is a value, regularizers x server rule; the adaptation is a separate choice.
 
 A new method is one row here. A term or rule declares its own hyper-parameters (``options.option``),
 and they become keys of the command line by being named in a row.
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedscal.client.blend import Blend
-from fedscal.client.start import Received, Start
+from fedscal.client.start import Blend, Received, Start
 from fedscal.client.style import style
 from fedscal.client.term import Adaptation, Objective, Term
 from fedscal.client.terms.alignment import Alignment
@@ -45,7 +44,7 @@ class Method:
         reference: where it comes from.
         adaptation: the local adaptation that it is run with unless another is chosen.
         start: how a client turns the received models into the one that it trains.
-        profile: what a client tells of its images once, before the first round.
+        profile: computes what a client reports of its images once, before the first round.
         caveat: what a reader of its numbers must know: whether it is a reconstruction.
         reveals: what leaves a client beside its weights, its number of images and training scalars.
     """
@@ -132,7 +131,7 @@ def described(name: str) -> str:
 
 
 def method(name: str) -> Method:
-    """Return the method of that name, or say which one is nearest."""
+    """Return the method of that name; an error names the nearest one."""
     if name not in METHODS:
         raise UsageError(f"method={shown(name)}: no such method{nearest(name, METHODS)}")
     return METHODS[name]
@@ -165,8 +164,8 @@ def hyperparameters() -> dict[str, list[tuple[type, Option]]]:
     parts: list[type] = list(ADAPTATIONS.values())
     for row in METHODS.values():
         parts += [*row.regularizers, row.rule]
-    found: dict[str, list[tuple[type, Option]]] = {}
+    declarations: dict[str, list[tuple[type, Option]]] = {}
     for part in dict.fromkeys(parts):
         for name, declared in options_of(part).items():
-            found.setdefault(name, []).append((part, declared))
-    return found
+            declarations.setdefault(name, []).append((part, declared))
+    return declarations

@@ -116,12 +116,11 @@ def test_views_are_joined_by_themselves_only_without_batchnorm(monkeypatch: pyte
     joint: list[bool] = []
 
     def spy(*args: Any) -> Step:
-        step = plain(*args)
+        step = Step(*args)
         joint.append(step.models.joint)
         return step
 
-    plain = module._step
-    monkeypatch.setattr(module, "_step", spy)
+    monkeypatch.setattr(module, "Step", spy)
     for norm, method in [(False, "fedscal"), (True, "fedscal"), (False, "fedloa")]:
         update(method, images=4, training=Training(1, 4), network=tiny_network(norm))
     assert joint == [True, False, False]

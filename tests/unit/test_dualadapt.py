@@ -11,8 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from fedscal.client.terms.local_classifier import LocalClassifier, softmax_regression
 from fedscal.core.errors import ModelRefused
-from fedscal.core.gaussians import class_gaussians, sample
-from fedscal.core.linear import discrepancy, probabilities
+from fedscal.core.features import class_gaussians, discrepancy, probabilities, sample
 from fedscal.core.types import Reply, Weights
 from fedscal.server.rule import Briefing, ServerState
 from fedscal.server.rules.dual_adapt import DualAdapt

@@ -25,6 +25,7 @@ from fedscal.experiment.spec import RunSpec, environment_keys, parse_assignments
 from fedscal.models.custom import check_permission
 
 if TYPE_CHECKING:
+    from fedscal.experiment.callbacks import Callback
     from fedscal.experiment.run_directory import RunDirectory
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[RECIPE] [key=value ...]", show_default=False)]
@@ -74,19 +75,26 @@ def run(
     """Adapt a source model to unlabelled clients; without arguments, the embedded default."""
     if resume_dir and out:
         raise UsageError("--resume goes on in its own directory: leave --out away.")
-    spec = None if resume_dir else RunSpec.make(**gather(words))
-    from fedscal.experiment.run import adapt, resume
-
+    start = _resumed(resume_dir, words) if resume_dir else _begun(RunSpec.make(**gather(words)), out)
     listener = output.listener(quiet or as_json)
     try:
-        if spec is None:
-            changes: dict[str, Any] = dict(parse_assignments(words or []))
-            directory = resume(resume_dir, listener, **changes)
-        else:
-            directory = adapt(spec, out or default_out(spec), listener)
+        directory = start(listener)
     finally:
         listener.close()
     show(directory, report, quiet, as_json)
+
+
+def _begun(spec: RunSpec, out: Path | None) -> Callable[[Callback], RunDirectory]:
+    from fedscal.experiment.run import adapt
+
+    return lambda callback: adapt(spec, out or default_out(spec), callback)
+
+
+def _resumed(directory: Path, words: list[str] | None) -> Callable[[Callback], RunDirectory]:
+    changes: dict[str, Any] = dict(parse_assignments(words or []))
+    from fedscal.experiment.run import resume
+
+    return lambda callback: resume(directory, callback, **changes)
 
 
 def show(directory: RunDirectory, report: bool, quiet: bool, as_json: bool) -> None:

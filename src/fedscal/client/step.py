@@ -1,11 +1,15 @@
-"""A batch with lazy, cached forward passes: what no term asks for is never computed."""
+"""A batch with lazy, cached forward passes: what no term uses is never computed.
+
+In train mode every pass of the client's model moves the statistics of BatchNorm, so the order of the passes
+decides bits. It is: the weak view, then what the terms use beyond it, in the order of the terms.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from fedscal.core.lazy import torch
 from fedscal.core.types import Prediction
@@ -14,11 +18,12 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Forward: TypeAlias = "Callable[[Tensor], Prediction]"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Models:
-    """The models that a client can ask during one round.
+    """The models that terms can use during one round.
 
     Attributes:
         current: the model in training.
@@ -27,8 +32,8 @@ class Models:
         server_once: the received model's predictions on all of the client's images.
         pairs: every trainable parameter beside its value as received.
         joint: whether weak and strong views share one forward pass.
-        others: what further models of the package say of all of the client's images, by name.
-        draws: the stream of what terms draw by chance.
+        others: predictions of further models of the package on all of the client's images, by name.
+        draws: the random stream of the terms.
     """
 
     current: Forward
@@ -88,20 +93,22 @@ class Step:
     @cached_property
     def strong(self) -> Prediction:
         """f_k(A_s(x)): the client's model on the strong view, with gradient."""
-        return self._both[1] if self.models.joint else self.models.current(self.strong_images)
+        if self.models.joint:
+            return self._both[1]
+        _ = self.weak  # goes first, see above
+        return self.models.current(self.strong_images)
 
     @cached_property
     def server(self) -> Prediction:
         """f(A_w(x)): the received server model on this batch's weak view, without gradient."""
-        assert self.models.server is not None, "the term did not declare Need.SERVER"
+        model = _required(self.models.server, "Models.server", "Need.SERVER")
         with torch.no_grad():
-            return self.models.server(self.weak_images)
+            return model(self.weak_images)
 
     @cached_property
     def server_once(self) -> Prediction:
-        """The received server model's predictions, made once a round, for this batch's images."""
-        assert self.models.server_once is not None, "the term did not declare Need.SERVER_ONCE"
-        return self.models.server_once[self.indices]
+        """The received server model's predictions, made once per round, for this batch's images."""
+        return _required(self.models.server_once, "Models.server_once", "Need.SERVER_ONCE")[self.indices]
 
     @cached_property
     def previous(self) -> Prediction | None:
@@ -113,18 +120,25 @@ class Step:
 
     @cached_property
     def mixed(self) -> Mixed:
-        """f_k(s A_w(x_i) + (1 - s) A_w(x_j)) with gradient, j a random partner and s ~ U(1/2, 1) a batch."""
+        """f_k(s A_w(x_i) + (1 - s) A_w(x_j)) with gradient: random partners j, one s ~ U(1/2, 1) a batch."""
+        _ = self.weak  # goes first, see above
         partners = torch.randperm(len(self.indices), generator=self.models.draws)
         share = 0.5 + 0.5 * torch.rand((), generator=self.models.draws)
         images = torch.lerp(self.weak_images[partners], self.weak_images, share.to(self.weak_images.device))
         return Mixed(self.models.current(images), partners, share)
 
     def by(self, name: str) -> Prediction:
-        """Return what the package's model of that name says of this batch's images, made once a round."""
-        assert name in self.models.others, f"the term did not declare that it needs the model '{name}'"
-        return self.models.others[name][self.indices]
+        """Return the predictions of the package's model of that name, made once per round, for this batch."""
+        need = f"Need.{name.upper()}_ONCE"
+        return _required(self.models.others.get(name), f"Models.others['{name}']", need)[self.indices]
 
     @property
     def pairs(self) -> Sequence[tuple[nn.Parameter, Tensor]]:
         """Every trainable parameter w beside its value w^r as received from the server."""
         return self.models.pairs
+
+
+def _required(given: T | None, field: str, need: str) -> T:
+    if given is None:
+        raise LookupError(f"{field} is not there; a term that uses it must declare {need}")
+    return given

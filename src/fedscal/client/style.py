@@ -1,4 +1,4 @@
-"""The style of a client's images: what LADD has a client tell of itself (see ``self_training.py``)."""
+"""The style of a client's images: the profile by which LADD clusters clients."""
 
 from __future__ import annotations
 

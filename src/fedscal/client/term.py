@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from fedscal.client.start import Received, Start
 from fedscal.client.step import Step
 from fedscal.core.lazy import torch
+from fedscal.core.options import options_of
 from fedscal.core.types import Metrics, Sweep, Weights
 
 if TYPE_CHECKING:
@@ -21,65 +23,57 @@ State: TypeAlias = "dict[str, Tensor]"
 
 
 class Need(enum.Enum):
-    """What a term asks of the training loop beyond the client's own weak view."""
+    """What a term needs of the training loop beyond the client's own weak view."""
 
     STRONG = "the client's model on the strong view, every batch"
     SERVER = "the received server model on the weak view, every batch"
-    SERVER_ONCE = "the received server model on a weak view of all images, once a round"
+    SERVER_ONCE = "the received server model on a weak view of all images, once per round"
     PREVIOUS = "this client's model of its last participation on the weak view, every batch"
     MIXED = "the client's model on mixtures of weak views, every batch"
-    TEACHER_ONCE = "the package's teacher on all images, once a round"
-    SOURCE_ONCE = "the package's source model on all images, once a round"
+    TEACHER_ONCE = "the package's teacher on all images, once per round"
+    SOURCE_ONCE = "the package's source model on all images, once per round"
 
 
-@runtime_checkable
-class Term(Protocol):
-    """One summand of the client's objective: a frozen dataclass of plain numbers."""
+class Term(ABC):
+    """One summand of the client's objective. Terms are frozen dataclasses of plain numbers.
+
+    A term must have a ``name`` and a ``loss``; everything else has a default.
+    """
 
     name: ClassVar[str]
+    scalars: ClassVar[tuple[str, ...]] = ()
+    """The 0-d tensors of its state that are recorded once per local epoch; no others leave a client."""
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The extra forward passes that ``loss`` uses."""
-        ...
+        """The extra forward passes that ``loss`` uses; none by default."""
+        return frozenset()
 
     @property
     def null(self) -> bool:
-        """Whether the term is zero everywhere, so that it can be left out."""
-        ...
+        """Whether the term is zero everywhere and can be left out: all its weights are 0."""
+        weights = [name for name, declared in options_of(type(self)).items() if declared.weight]
+        return bool(weights) and not any(getattr(self, name) for name in weights)
 
     def prepare(self, sweep: Sweep, state: State | None) -> State:
         """Start a local epoch from a sweep over the client's data; ``state`` is the last epoch's."""
-        ...
+        return {}
 
+    @abstractmethod
     def loss(self, step: Step, state: State) -> tuple[Tensor, State]:
         """Return the term's value on a batch, and the state for the next one."""
-        ...
+
+    def report(self, state: State) -> Weights:
+        """Return what the server's rule requires beside the weights, from the state after the last batch."""
+        return {}
 
 
-@runtime_checkable
-class Adaptation(Term, Protocol):
-    """A term that can stand in the LoA slot."""
+class Adaptation(Term):
+    """A term that can stand in the LoA slot, where it stays whatever its weights are."""
 
     title: ClassVar[str]
     """Its name in tables."""
-
-
-@runtime_checkable
-class Reporting(Protocol):
-    """A term that tells the server something of its own beside the weights."""
-
-    def report(self, state: State) -> Weights:
-        """Return what the server's rule asks for, from the state after the last batch."""
-        ...
-
-
-@runtime_checkable
-class Recording(Protocol):
-    """A term that keeps scalars worth recording."""
-
-    scalars: ClassVar[tuple[str, ...]]
-    """The 0-d tensors of its state that are recorded once a local epoch; no others leave a client."""
+    null: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
@@ -116,23 +110,19 @@ class Objective:
         return torch.stack([value.cpu() for value, _ in results]).sum(), [state for _, state in results]
 
     def reports(self, states: Sequence[State]) -> dict[str, Weights]:
-        """Return what the terms tell the server, by the name of the term."""
+        """Return what the terms report to the server, by the name of the term."""
         pairs = zip(self.active, states, strict=True)
-        return {term.name: term.report(state) for term, state in pairs if isinstance(term, Reporting)}
+        return {term.name: report for term, state in pairs if (report := term.report(state))}
 
     def readings(self, states: Sequence[State]) -> Metrics:
-        """Return the scalars that the terms keep, as ``term.name``."""
+        """Return the scalars that the terms record, as ``term.scalar``."""
         return {
             f"{term.name}.{name}": float(state[name])
             for term, state in zip(self.active, states, strict=True)
-            for name in _scalars(term)
+            for name in term.scalars
         }
 
     @property
     def recorded(self) -> tuple[str, ...]:
         """The names of ``readings``."""
-        return tuple(f"{term.name}.{name}" for term in self.active for name in _scalars(term))
-
-
-def _scalars(term: Term) -> tuple[str, ...]:
-    return term.scalars if isinstance(term, Recording) else ()
+        return tuple(f"{term.name}.{name}" for term in self.active for name in term.scalars)

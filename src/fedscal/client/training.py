@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from torch.nn import Parameter
-
 from fedscal.client.step import Models, Step
 from fedscal.client.term import Need, Objective, State
 from fedscal.core import weights
@@ -22,11 +20,12 @@ from fedscal.models.network import Network, predict
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.nn import Parameter
 
 
 @dataclass(frozen=True)
 class ClientData:
-    """What a client trains on: unlabelled uint8 images (n, C, H, W), and how they are viewed."""
+    """What a client trains on: unlabelled uint8 images (n, C, H, W), and their views."""
 
     images: Images
     views: Views
@@ -38,7 +37,7 @@ class Training:
 
     Attributes:
         epochs: local epochs E.
-        batch_size: images a batch B.
+        batch_size: images per batch B.
         joint: weak and strong view in one forward pass. None: only for networks without BatchNorm,
             where it changes nothing.
         label_view: the view that pseudo-labels and the threshold are taken from.
@@ -70,18 +69,24 @@ def local_update(
 ) -> tuple[Reply, Memory]:
     """Train E local epochs from the received model; return the reply and the client's next memory.
 
-    ``network`` is the workbench: its weights are overwritten. Everything else is left untouched.
+    Args:
+        package: what the server sent.
+        memory: what the client kept of earlier rounds; empty at the first one.
+        data: the client's images and their views.
+        objective: the loss.
+        training: the optimiser.
+        streams: the client's random streams of this round.
+        network: a network to compute with; its weights are overwritten. Everything else is left as it is.
     """
     started = time.perf_counter()
+    local = _LocalRound(package, memory, data, objective, training, streams, network)
     with streams.for_layers(), device_memory():
-        received, told = objective.start.begin(package.models, lambda model: _sweep(network, model, data))
+        received, choice = objective.start.begin(package.models, local.sweep)
         network.freeze_head()
-        models = _models(network, received, package, memory, data, objective, training, streams)
-        epochs, states = _train(network, models, data, objective, training, streams, package.lr)
+        epochs, states = local.train(local.models(received))
     final = weights.snapshot(network.state_dict())
     if broken := weights.first_not_finite(final):
         raise Diverged(f"tensor '{broken}' is not finite any more; lower lr")
-    kept = {"previous": final} if Need.PREVIOUS in objective.needs else {}
     reply = Reply(
         client=streams.client,
         round=package.round,
@@ -90,46 +95,101 @@ def local_update(
         epochs=epochs,
         seconds=time.perf_counter() - started,
         drift=weights.distance(final, received),
-        reports=({"start": told} if told else {}) | objective.reports(states),
+        reports=({"start": choice} if choice else {}) | objective.reports(states),
     )
-    return reply, kept
+    return reply, {"previous": final} if Need.PREVIOUS in objective.needs else {}
 
 
-def _train(
-    network: Network,
-    models: Models,
-    data: ClientData,
-    objective: Objective,
-    training: Training,
-    streams: Streams,
-    lr: float,
-) -> tuple[list[Metrics], list[State]]:
-    optimizer = torch.optim.SGD(
-        network.parameter_groups(lr),
-        momentum=training.momentum,
-        weight_decay=training.weight_decay,
-        nesterov=True,
-    )
-    order, weak, strong = streams("order"), streams("weak"), streams("strong")
-    view = _label_view(data.views, training, streams)
-    parameters = [parameter for parameter, _ in models.pairs]
-    epochs: list[Metrics] = []
-    states: list[State] | None = None
-    for _ in range(training.epochs):
-        sweep = Sweep(lambda: predict(network, data.images, view), models.others)
-        states = objective.prepare(sweep, states)
-        total = torch.zeros(())
-        _train_mode(network, len(data.images))
-        for indices in batches(len(data.images), training.batch_size, order):
-            step = _step(indices, data, network.device, models, weak, strong)
-            loss, states = objective.loss(step, states)
-            _descend(optimizer, loss, parameters, training.clip)
-            total += loss.detach() * len(indices)
-        if not torch.isfinite(total):
-            raise Diverged("the loss is not finite any more; lower lr")
-        entropy = {"entropy": float(sweep.entropies.mean())} if sweep.made else {}
-        epochs.append({"loss": float(total) / len(data.images), **entropy, **objective.readings(states)})
-    return epochs, states or []
+@dataclass(frozen=True)
+class _LocalRound:
+    """What stays the same while a client trains for one round."""
+
+    package: Package
+    memory: Memory
+    data: ClientData
+    objective: Objective
+    training: Training
+    streams: Streams
+    network: Network
+
+    def sweep(self, model: Weights) -> Prediction:
+        """Return a model's predictions of all of the client's images in evaluation view."""
+        self.network.load_state_dict(model)
+        return predict(self.network, self.data.images, self.data.views.evaluate)
+
+    def models(self, received: Weights) -> Models:
+        """Set up the models that the objective needs, and only those; the network holds ``received`` then."""
+        needs, network = self.objective.needs, self.network
+        optional = {"teacher": Need.TEACHER_ONCE, "source": Need.SOURCE_ONCE}
+        others = {
+            name: self.sweep(self.package.models[name])
+            for name, need in optional.items()
+            if need in needs and name in self.package.models
+        }
+        network.load_state_dict(received)
+        previous = self.memory.get("previous") if Need.PREVIOUS in needs else None
+        joint = not network.norms if self.training.joint is None else self.training.joint
+        return Models(
+            # The first pass: the network still is the server's, so that no second model is needed.
+            server_once=self._server_once() if Need.SERVER_ONCE in needs else None,
+            current=in_pieces(network, self.training.micro_batch),
+            server=_frozen_copy(network, received) if Need.SERVER in needs else None,
+            previous=_frozen_copy(network, previous) if previous is not None else None,
+            pairs=[
+                (parameter, received[name].to(network.device))
+                for name, parameter in network.named_parameters()
+                if parameter.requires_grad
+            ],
+            joint=Need.STRONG in needs and joint,
+            others=others,
+            draws=self.streams("terms"),
+        )
+
+    def _server_once(self) -> Prediction:
+        generator = self.streams("server")
+        views = self.data.views
+        return predict(self.network, self.data.images, lambda images: views.weak(images, generator))
+
+    def train(self, models: Models) -> tuple[list[Metrics], list[State]]:
+        """Train all local epochs; return their scalars, and the terms' states after the last batch."""
+        training, data, network, objective = self.training, self.data, self.network, self.objective
+        optimizer = torch.optim.SGD(
+            network.parameter_groups(self.package.lr),
+            momentum=training.momentum,
+            weight_decay=training.weight_decay,
+            nesterov=True,
+        )
+        order, weak, strong = self.streams("order"), self.streams("weak"), self.streams("strong")
+        view = self._label_view()
+        parameters = [parameter for parameter, _ in models.pairs]
+        epochs: list[Metrics] = []
+        states: list[State] | None = None
+        for _ in range(training.epochs):
+            sweep = Sweep(lambda: predict(network, data.images, view), models.others)
+            states = objective.prepare(sweep, states)
+            total = torch.zeros(())
+            _train_mode(network, len(data.images))
+            for indices in batches(len(data.images), training.batch_size, order):
+                step = self._step(indices, models, weak, strong)
+                loss, states = objective.loss(step, states)
+                _descend(optimizer, loss, parameters, training.clip)
+                total += loss.detach() * len(indices)
+            if not torch.isfinite(total):
+                raise Diverged("the loss is not finite any more; lower lr")
+            entropy = {"entropy": float(sweep.entropies.mean())} if sweep.done else {}
+            epochs.append({"loss": float(total) / len(data.images), **entropy, **objective.readings(states)})
+        return epochs, states or []
+
+    def _label_view(self) -> Callable[[Tensor], Tensor]:
+        views = self.data.views
+        if self.training.label_view == "evaluation":
+            return views.evaluate
+        generator = self.streams("labels")
+        return lambda images: views.weak(images, generator)
+
+    def _step(self, indices: Tensor, models: Models, weak: torch.Generator, strong: torch.Generator) -> Step:
+        images, views = self.data.images[indices].to(self.network.device), self.data.views
+        return Step(indices, lambda: views.weak(images, weak), lambda: views.strong(images, strong), models)
 
 
 def _descend(
@@ -141,19 +201,6 @@ def _descend(
     optimizer.step()
 
 
-def _sweep(network: Network, model: Weights, data: ClientData) -> Prediction:
-    """Return what a model says of all of the client's images in evaluation view."""
-    network.load_state_dict(model)
-    return predict(network, data.images, data.views.evaluate)
-
-
-def _label_view(views: Views, training: Training, streams: Streams) -> Callable[[Tensor], Tensor]:
-    if training.label_view == "evaluation":
-        return views.evaluate
-    generator = streams("labels")
-    return lambda images: views.weak(images, generator)
-
-
 def batches(count: int, size: int, generator: torch.Generator) -> list[Tensor]:
     """Cut a random order of ``count`` images into batches; a lone last image joins the batch before it."""
     order = torch.randperm(count, generator=generator)
@@ -162,7 +209,7 @@ def batches(count: int, size: int, generator: torch.Generator) -> list[Tensor]:
 
 
 def batch_count(count: int, size: int) -> int:
-    """Return into how many batches ``count`` images are cut."""
+    """Return how many batches ``count`` images make."""
     return max(1, math.ceil((count - 1) / size))
 
 
@@ -170,60 +217,6 @@ def _train_mode(network: Network, images: int) -> None:
     network.train()
     if images == 1:
         network.freeze_statistics()
-
-
-def _step(
-    indices: Tensor,
-    data: ClientData,
-    device: torch.device,
-    models: Models,
-    weak: torch.Generator,
-    strong: torch.Generator,
-) -> Step:
-    images = data.images[indices].to(device)
-    views = data.views
-    return Step(indices, lambda: views.weak(images, weak), lambda: views.strong(images, strong), models)
-
-
-def _models(
-    network: Network,
-    received: Weights,
-    package: Package,
-    memory: Memory,
-    data: ClientData,
-    objective: Objective,
-    training: Training,
-    streams: Streams,
-) -> Models:
-    """Set up the models that the objective needs, and only those."""
-    needs = objective.needs
-    asked = {"teacher": Need.TEACHER_ONCE, "source": Need.SOURCE_ONCE}
-    others = {
-        name: _sweep(network, package.models[name], data)
-        for name, need in asked.items()
-        if need in needs and name in package.models
-    }
-    network.load_state_dict(received)
-    once = None
-    if Need.SERVER_ONCE in needs:  # the network still is the server's: no second model is needed
-        generator = streams("server")
-        once = predict(network, data.images, lambda images: data.views.weak(images, generator))
-    return Models(
-        current=in_pieces(network, training.micro_batch),
-        server=_frozen_copy(network, received) if Need.SERVER in needs else None,
-        previous=_frozen_copy(network, memory["previous"])
-        if Need.PREVIOUS in needs and "previous" in memory
-        else None,
-        server_once=once,
-        pairs=[
-            (parameter, received[name].to(network.device))
-            for name, parameter in network.named_parameters()
-            if parameter.requires_grad
-        ],
-        joint=Need.STRONG in needs and (not network.norms if training.joint is None else training.joint),
-        others=others,
-        draws=streams("terms"),
-    )
 
 
 def _frozen_copy(network: Network, state: Weights) -> Network:

@@ -1,4 +1,4 @@
-"""Clustering without chance: the same points always give the same clusters."""
+"""Deterministic clustering: the same points always give the same clusters."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def k_means(points: Tensor, centres: int, rounds: int = 10) -> Tensor:
     """Return the means (centres, d) that k-means finds.
 
-    It starts from the first point, then always takes the one farthest from all chosen. With fewer
-    points than centres, some means stand in the same place.
+    It starts from the first point, then always adds the one farthest from all chosen. With fewer
+    points than centres, some means are equal.
     """
     chosen = [points[0]]
     for _ in range(1, centres):
@@ -80,6 +80,6 @@ def finch(points: Tensor) -> Tensor:
     for i, j in enumerate(first.tolist()):
         low, high = sorted((root(i), root(j)))
         roots[high] = low
-    found = [root(i) for i in range(len(points))]
-    numbers = {r: number for number, r in enumerate(dict.fromkeys(found))}
-    return torch.tensor([numbers[r] for r in found])
+    labels = [root(i) for i in range(len(points))]
+    numbers = {r: number for number, r in enumerate(dict.fromkeys(labels))}
+    return torch.tensor([numbers[r] for r in labels])

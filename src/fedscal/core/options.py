@@ -1,8 +1,8 @@
 """Hyper-parameters declared once, where they are used: a dataclass field with help and bounds.
 
-A term or a server rule is a frozen dataclass; ``option`` declares each of its numbers. The command
-line, the recipes and the documentation read the declarations, so a new hyper-parameter needs no
-second place.
+A term or a server rule is a frozen dataclass; ``option`` declares each of its numbers. A field whose default
+is made by another dataclass, ``field(default_factory=Piece)``, adds the options of that piece. The command
+line, the recipes and the documentation read the declarations: a new hyper-parameter needs no second place.
 """
 
 from __future__ import annotations
@@ -30,10 +30,22 @@ def option(
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
+    weight: bool = False,
+    later: bool = False,
 ) -> Any:
-    """Declare a dataclass field: default, one line of help, inclusive bounds or an open lower one."""
-    bounds = {"low": low, "high": high, "above": above}
-    return dataclasses.field(default=default, metadata={"help": text, **bounds})
+    """Declare a dataclass field as an option.
+
+    Args:
+        default: its value if none is given.
+        text: one line of help.
+        low: inclusive lower bound.
+        high: inclusive upper bound.
+        above: open lower bound.
+        weight: it weights a summand of a loss; a term whose weights are all 0 is left out.
+        later: it was added when runs had been recorded; at its default it leaves a run's digest as it was.
+    """
+    traits = {"low": low, "high": high, "above": above, "weight": weight, "later": later}
+    return dataclasses.field(default=default, metadata={"option": {"text": text, **traits}})
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,8 @@ class Option:
     high: float | None = None
     above: float | None = None
     choices: tuple[str, ...] = ()
+    weight: bool = False
+    later: bool = False
 
     def parse(self, given: Any) -> Value:
         """Return ``given``, text or a typed value, as a checked value of this option's kind."""
@@ -80,27 +94,32 @@ class Option:
 
 
 def options_of(cls: type) -> Mapping[str, Option]:
-    """Return the options that a dataclass declares."""
+    """Return the options that a dataclass and its pieces declare."""
     return _declared(cls)
 
 
 @functools.cache  # to read the hints takes milliseconds, and a grid makes thousands of specs
 def _declared(cls: type) -> Mapping[str, Option]:
     hints = typing.get_type_hints(cls)
-    found = {
-        field.name: _option(field, hints[field.name])
-        for field in dataclasses.fields(cls)
-        if "help" in field.metadata
-    }
-    return MappingProxyType(found)
+    declared: dict[str, Option] = {}
+    for field in dataclasses.fields(cls):
+        if piece := _piece(field):
+            declared |= _declared(piece)
+        elif "option" in field.metadata:
+            declared[field.name] = _option(field, hints[field.name])
+    return MappingProxyType(declared)
+
+
+def _piece(field: dataclasses.Field[Any]) -> type | None:
+    """Return the dataclass that a field holds, if it holds one."""
+    made: object = field.default_factory
+    return made if isinstance(made, type) and dataclasses.is_dataclass(made) else None
 
 
 def _option(field: dataclasses.Field[Any], hint: Any) -> Option:
     choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
-    meta = field.metadata
     kind = str if choices else hint
-    bounds = (meta["low"], meta["high"], meta["above"])
-    return Option(field.name, kind, field.default, meta["help"], *bounds, choices)
+    return Option(field.name, kind, field.default, choices=choices, **field.metadata["option"])
 
 
 def as_typed(value: Any) -> str:
@@ -115,5 +134,11 @@ def as_typed(value: Any) -> str:
 
 
 def construct(cls: type[T], values: Mapping[str, Value]) -> T:
-    """Build a dataclass from the values that it declares; the others are not its business."""
-    return cls(**{name: values[name] for name in options_of(cls) if name in values})
+    """Build a dataclass and its pieces from the values that they declare; others are ignored."""
+    given: dict[str, Any] = {}
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if piece := _piece(field):
+            given[field.name] = construct(piece, values)
+        elif "option" in field.metadata and field.name in values:
+            given[field.name] = values[field.name]
+    return cls(**given)

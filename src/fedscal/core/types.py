@@ -1,4 +1,4 @@
-"""The words that the whole package shares: what crosses the wire, and what a model says of images."""
+"""Shared types: models and their predictions, and the messages between server and clients."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Views(Protocol):
 
 
 class Progress(Protocol):
-    """Who is told how far a long step is."""
+    """Receives the progress of a long step."""
 
     def stage(self, name: str, total: int) -> None:
         """Begin a stage of so many steps."""
@@ -65,7 +65,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says of n images: features g(x) of shape (n, d) and logits f(x) of shape (n, J)."""
+    """A model's output for n images: features g(x) of shape (n, d) and logits f(x) of shape (n, J)."""
 
     features: Tensor
     logits: Tensor
@@ -84,49 +84,64 @@ class Prediction:
         return Prediction(self.features[rows], self.logits[rows])
 
 
-class Sweep(Prediction):
-    """One evaluation pass over a client's whole data, at the start of a local epoch.
+class Sweep:
+    """One evaluation pass over a client's whole data, at the start of a local epoch; lazy.
 
-    The pass is made when a term first looks at it: an objective that never does is not charged for it.
-
-    Attributes:
-        others: what other models of the package say of the same images, by name; made once a round.
+    The pass runs when ``prediction``, or one of its parts, is first used: an objective that uses none of
+    them does not pay for it. Whether it ran is ``done``; neither ``done`` nor ``repr`` runs it.
     """
 
-    others: Mapping[str, Prediction]
+    def __init__(self, run: Callable[[], Prediction], others: Mapping[str, Prediction] | None = None) -> None:
+        """Plan a pass.
 
-    def __init__(
-        self, make: Callable[[], Prediction], others: Mapping[str, Prediction] | None = None
-    ) -> None:
-        self.__dict__.update(_make=make, others=others or {})
+        Args:
+            run: makes the pass.
+            others: predictions of other models of the package on the same images, by the model's name.
+        """
+        self._run = run
+        self._others = others or {}
 
-    @cached_property
-    def _made(self) -> Prediction:
-        made: Prediction = self.__dict__["_make"]()
-        return made
+    def __repr__(self) -> str:
+        return f"Sweep(done={self.done}, others={sorted(self._others)})"
 
     @property
-    def made(self) -> bool:
-        """Whether anybody has looked."""
-        return "_made" in self.__dict__
+    def done(self) -> bool:
+        """Whether the pass was made."""
+        return "prediction" in self.__dict__
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """The prediction of every image."""
+        return self._run()
 
     @property
     def features(self) -> Tensor:
         """The features of every image."""
-        return self._made.features
+        return self.prediction.features
 
     @property
     def logits(self) -> Tensor:
         """The logits of every image."""
-        return self._made.logits
+        return self.prediction.logits
+
+    @property
+    def probabilities(self) -> Tensor:
+        """The softmax of the logits."""
+        return self.prediction.probabilities
+
+    @property
+    def entropies(self) -> Tensor:
+        """The entropy of every prediction, in nats."""
+        return self.prediction.entropies
 
     def by(self, name: str) -> Prediction:
-        """Return what the package's model of that name says, or this pass if there is no such model."""
-        return self.others.get(name, self)
+        """Return the predictions of the package's model of that name, or this pass's without such a model."""
+        other = self._others.get(name)
+        return self.prediction if other is None else other
 
 
 Profile: TypeAlias = "Callable[[Images], Weights]"
-"""What a method has a client tell of its images, once."""
+"""Computes what a client reports of its images once, before the first round."""
 
 
 @dataclass(frozen=True)
@@ -145,9 +160,9 @@ class Reply:
     Attributes:
         weights: its model.
         examples: how many images it trained on.
-        epochs: scalars, one mapping a local epoch.
+        epochs: scalars, one mapping per local epoch.
         drift: the distance ||w_k - w^r|| of its model from the one that it started from.
-        reports: small tensors that the method's server rule asks for, and nothing else of its data.
+        reports: small tensors that the method's server rule requires, and nothing else of its data.
     """
 
     client: ClientId
@@ -162,7 +177,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Failure:
-    """A client that did not answer, or whose answer was refused, and why."""
+    """A client without a usable reply in this round, and why."""
 
     client: ClientId
     reason: str

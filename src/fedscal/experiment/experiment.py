@@ -7,7 +7,6 @@ takes parts of it; nothing below sees a spec.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -36,10 +35,9 @@ from fedscal.models.network import Network
 from fedscal.models.registry import build_network, normalisation
 from fedscal.models.store import read_card
 from fedscal.runtime.service import Site
+from fedscal.server.authors import oscillating_rates
 from fedscal.server.rounds import Schedule
 from fedscal.server.rule import ServerRule
-
-_AUTHORS_HALF_PERIOD = 500
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,11 @@ class Experiment:
         cosine = Schedule(spec.rounds, spec.participation, spec.lr)
         if spec.lr_schedule == "cosine":
             return cosine
-        return replace(cosine, rates=oscillating_rates(spec, self.layout, cosine))
+        batches = {
+            client: spec.local_epochs * batch_count(len(rows), spec.batch_size)
+            for client, (_, rows) in self.layout.rows.items()
+        }
+        return replace(cosine, rates=oscillating_rates(cosine, self.layout.clients, spec.seed, batches))
 
     @cached_property
     def card(self) -> dict[str, Any]:
@@ -257,16 +259,3 @@ def training_of(spec: RunSpec) -> Training:
         label_view=spec.label_view,
         micro_batch=spec.micro_batch,
     )
-
-
-def oscillating_rates(spec: RunSpec, layout: Layout, schedule: Schedule) -> list[float]:
-    """Return the rates of the authors' code: a cosine of half-period 500 over all clients' mini-batches.
-
-    It is stepped by every mini-batch of every client and read at the start of a round.
-    """
-    steps, rates = 0, []
-    for round_ in range(1, spec.rounds + 1):
-        rates.append(spec.lr * 0.5 * (1 + math.cos(math.pi * steps / _AUTHORS_HALF_PERIOD)))
-        sizes = [len(layout.rows[c][1]) for c in schedule.sample(layout.clients, spec.seed, round_)]
-        steps += spec.local_epochs * sum(batch_count(size, spec.batch_size) for size in sizes)
-    return rates

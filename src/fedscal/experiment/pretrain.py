@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedscal.core import weights
 from fedscal.core.errors import DataRefused
-from fedscal.core.gaussians import class_gaussians
+from fedscal.core.features import class_gaussians
 from fedscal.core.rng import stream
 from fedscal.core.types import Images, Views, Weights
 from fedscal.data.pixels import take

@@ -14,7 +14,7 @@ from fedscal.models.store import model_files
 from fedscal.server.rule import ServerState
 
 _SMALL = 64
-"""A note of the server about a client is written on the model's card if it has no more numbers."""
+"""What the server keeps about a client is written on the model's card if it has no more numbers."""
 
 
 class Recorder(Callback):
@@ -46,8 +46,7 @@ class Recorder(Callback):
         files.write_json(self._directory.path / "summary.json", summary)
 
     def _save_models(self, name: str, state: ServerState, round_: int) -> None:
-        # Notes about a client are named kind/client: its cluster, the shares of its blend.
-        notes = {n: t.tolist() for n, t in state.notes.items() if "/" in n and t.numel() <= _SMALL}
+        notes = {name: fact.tolist() for name, fact in state.facts().items() if fact.numel() <= _SMALL}
         card = {**self._card, "round": round_, "notes": notes}
         one = len(state.models) == 1
         contents: dict[str, bytes] = {}

@@ -31,10 +31,6 @@ RESUMABLE_KEYS = EXECUTION_KEYS | {"threads"}
 """Keys that a resumed run may be given anew: they move the last bits at most."""
 DATA_KEYS = ("benchmark", "classes", "image_size", "on_bad", "source_model")
 """Keys that decide which images are prepared."""
-LATER_KEYS = frozenset(
-    {"classes", "precision", "micro_batch", "attackers", "norm_limit", "transport", "plugins"}
-)
-"""Keys that came when runs had been recorded: at their defaults they leave a digest as it was."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +69,11 @@ class RunSpec:
         "", "a folder of sites, each sub-folder the images of one client; or flower:<site>+<site>"
     )
     transport: Literal["fp32", "fp16", "bf16"] = option(
-        "fp32", "how weights travel between the machines of a Flower federation"
+        "fp32", "how weights travel between the machines of a Flower federation", later=True
     )
     image_size: int = option(0, "side of the views of a folder's images; 0: 224", low=0)
     classes: str = option(
-        "", "a folder's classes to keep: domainnet-10, or a file with one a line; all if empty"
+        "", "a folder's classes to keep: domainnet-10, or a file with one a line; all if empty", later=True
     )
     on_bad: Literal["error", "skip"] = option("error", "what to do with files that are no whole images")
     seed: int = option(0, "seed of every random stream", low=0, high=2**31 - 1)
@@ -91,13 +87,20 @@ class RunSpec:
         "auto", "where networks compute; auto: the first of cuda, mps and cpu that is there"
     )
     precision: Literal["auto", "fp32", "bf16"] = option(
-        "auto", "numbers that a backbone computes with; auto: bf16 on CUDA devices made for it, else fp32"
+        "auto",
+        "numbers that a backbone computes with; auto: bf16 on CUDA devices made for it, else fp32",
+        later=True,
     )
     micro_batch: int = option(
-        0, "images whose activations are held at once, for the same step in less memory; 0: all", low=0
+        0,
+        "images whose activations are held at once, for the same step in less memory; 0: all",
+        low=0,
+        later=True,
     )
     plugins: str = option(
-        "", "modules of methods, data sets or backbones of your own, joined by +; needs --allow-code"
+        "",
+        "modules of methods, data sets or backbones of your own, joined by +; needs --allow-code",
+        later=True,
     )
     hyper: Mapping[str, Value] = field(default_factory=dict)
     """Hyper-parameters of the method's terms and rule that differ from their defaults."""
@@ -173,7 +176,7 @@ class RunSpec:
         deciding = {
             name: value
             for name, value in self.flat().items()
-            if name not in EXECUTION_KEYS and not (name in LATER_KEYS and value == known[name].default)
+            if name not in EXECUTION_KEYS and not (known[name].later and value == known[name].default)
         }
         return sha256(json.dumps(deciding, sort_keys=True).encode())
 

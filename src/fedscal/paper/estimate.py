@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedscal.client.blend import Blend
+from fedscal.client.start import Blend
 from fedscal.client.training import ClientData, local_update
 from fedscal.compare.execute import Cell
 from fedscal.core.rng import Streams, compute_threads

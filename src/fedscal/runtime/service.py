@@ -55,4 +55,4 @@ class Site:
         data = self.data[client]
         sweep = Sweep(lambda: predict(self.network, data.images, data.views.evaluate))
         pseudo = self.objective.terms[0].prepare(sweep, None).get("pseudo_labels")
-        return judge(sweep, pseudo, self.labels.get(client))
+        return judge(sweep.prediction, pseudo, self.labels.get(client))

@@ -20,20 +20,20 @@ _MAX_VOID_ROUNDS = 3
 
 
 class Driver(Protocol):
-    """Who executes clients: this process, worker processes, or machines far away."""
+    """Executes clients: in this process, in worker processes, or on other machines."""
 
     clients: Sequence[ClientId]
 
     def exchange(self, packages: Mapping[ClientId, Package]) -> Iterable[Reply | Failure]:
-        """Let clients train; yield their answers in any order."""
+        """Train clients; yield their answers in any order."""
         ...
 
     def profile(self) -> Mapping[ClientId, Weights]:
-        """Let every client tell of itself what the method asks for, once before the first round."""
+        """Return the profile of every client, as the method defines it; once, before the first round."""
         ...
 
     def evaluate(self, models: Mapping[ClientId, Weights]) -> Mapping[ClientId, Metrics]:
-        """Let each client judge a model on its own data; only scalars come back."""
+        """Evaluate models, each at its client on the client's own data; only scalars are returned."""
         ...
 
 
@@ -41,7 +41,7 @@ class Driver(Protocol):
 class Schedule:
     """How many rounds, who takes part, and at which learning rate.
 
-    ``rates`` names the learning rate of every round, where it is not the cosine.
+    ``rates`` holds the learning rate of every round, if it is not the cosine.
     """
 
     rounds: int
@@ -87,7 +87,7 @@ def federate(
 ) -> Iterator[Round]:
     """Yield the rounds after round ``after``, starting from the state that it left.
 
-    ``void`` is how many rounds running had no usable reply by then.
+    ``void`` is the number of consecutive rounds without a usable reply by then.
     """
     if void >= _MAX_VOID_ROUNDS:
         raise TooFewClients(f"no usable reply in the last {void} rounds of this run.")
@@ -127,7 +127,7 @@ def _round(
 def _trusted(
     rule: ServerRule, state: ServerState, replies: list[Reply], failures: list[Failure]
 ) -> tuple[list[Reply], list[Failure]]:
-    """Drop what the rule suspects; too few replies for the rule are none."""
+    """Drop what the rule suspects; fewer replies than the rule needs count as none."""
     dropped = dict(rule.suspects(state, replies))
     kept = [reply for reply in replies if reply.client not in dropped]
     if len(kept) < rule.least_replies():

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from fedscal import losses as functional
+from fedscal import losses
 from fedscal.client.step import Step
-from fedscal.client.term import Need, State
+from fedscal.client.term import Adaptation, State
 from fedscal.core.clusters import k_means
 from fedscal.core.lazy import F, torch
 from fedscal.core.options import option
@@ -25,7 +25,7 @@ def balanced_prototypes(features: Tensor, probabilities: Tensor, ratio: float, c
     r"""c_j = mean of the M images most likely of class j, M = max(1, floor(n / (r J))).
 
     Every class gets the same number of images, however rarely it is predicted. With several centres,
-    k-means parts the M images of a class. The shape is (J, centres, d).
+    k-means clusters the M images of a class. The shape is (J, centres, d).
     """
     count, classes = probabilities.shape
     top = max(1, int(count / (ratio * classes)))
@@ -49,7 +49,7 @@ def memberships(features: Tensor, prototypes: Tensor) -> Tensor:
 
 def moved_prototypes(prototypes: Tensor, features: Tensor, belongs: Tensor, momentum: float) -> Tensor:
     r"""C <- m c + (1 - m) c_batch, c_batch = sum_i p_i g_i / sum_i p_i over the batch."""
-    batch = functional.soft_prototypes(features, belongs.flatten(1)).view_as(prototypes)
+    batch = losses.soft_prototypes(features, belongs.flatten(1)).view_as(prototypes)
     return momentum * prototypes + (1 - momentum) * batch
 
 
@@ -61,22 +61,20 @@ def symmetric_cross_entropy(logits: Tensor, soft_labels: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Bmd:
+class Bmd(Adaptation):
     r"""L_LoA = alpha L_st + beta_dynamic L_dyn (+ L_ent + L_div, as the authors run it).
 
-    L_st is the cross-entropy with the label of the nearest prototype, set once a local epoch; L_dyn the
+    L_st is the cross-entropy with the label of the nearest prototype, set once per local epoch; L_dyn the
     symmetric cross-entropy with the soft label that the moving prototypes give an image in its batch.
     Features are L2-normalised before they meet a prototype.
     """
 
     name: ClassVar[str] = "bmd"
     title: ClassVar[str] = "BMD"
-    needs: ClassVar[frozenset[Need]] = frozenset()
-    null: ClassVar[bool] = False
-    alpha: float = option(1.0, "weight of BMD's static pseudo-labels", low=0)
-    beta_dynamic: float = option(1.0, "weight of BMD's dynamic pseudo-labels", low=0)
+    alpha: float = option(1.0, "weight of BMD's static pseudo-labels", low=0, weight=True)
+    beta_dynamic: float = option(1.0, "weight of BMD's dynamic pseudo-labels", low=0, weight=True)
     top_ratio: float = option(3.0, "r: BMD's prototypes are means of n / (r J) images", above=0)
-    prototypes: int = option(1, "prototypes a class in BMD", low=1, high=100)
+    prototypes: int = option(1, "prototypes per class in BMD", low=1, high=100)
     prototype_momentum: float = option(0.9999, "how slowly BMD's prototypes move", low=0, high=1)
     information: bool = option(True, "add information maximisation to BMD")
 
@@ -95,6 +93,6 @@ class Bmd:
         dynamic = symmetric_cross_entropy(logits, belongs.sum(dim=2))
         total = self.alpha * static + self.beta_dynamic * dynamic
         if self.information:
-            total = total + functional.prediction_entropy(logits) + functional.negative_diversity(logits)
+            total = total + losses.prediction_entropy(logits) + losses.negative_diversity(logits)
         moved = moved_prototypes(state["prototypes"], features, belongs, self.prototype_momentum)
         return total, state | {"prototypes": moved}

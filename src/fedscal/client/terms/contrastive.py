@@ -8,18 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from fedscal import losses as functional
+from fedscal import losses
 from fedscal.client.step import Step
-from fedscal.client.term import Need, State
+from fedscal.client.term import Need, State, Term
 from fedscal.core.options import option
-from fedscal.core.types import Sweep
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Contrastive:
+class Contrastive(Term):
     r"""mu * -log e^{s(z, z_server)/T} / (e^{s(z, z_server)/T} + e^{s(z, z_previous)/T}).
 
     z is the bottleneck feature of the weak view. A client that takes part for the first time has
@@ -28,22 +27,13 @@ class Contrastive:
 
     name: ClassVar[str] = "contrastive"
     needs: ClassVar[frozenset[Need]] = frozenset({Need.SERVER, Need.PREVIOUS})
-    mu: float = option(1.0, "weight of the contrastive term", low=0)
+    mu: float = option(1.0, "weight of the contrastive term", low=0, weight=True)
     temperature: float = option(0.5, "temperature T of the contrastive term", low=1e-3)
-
-    @property
-    def null(self) -> bool:
-        """Whether the term is switched off."""
-        return self.mu == 0
-
-    def prepare(self, sweep: Sweep, state: State | None) -> State:
-        """Keep nothing."""
-        return {}
 
     def loss(self, step: Step, state: State) -> tuple[Tensor, State]:
         """Return the contrast of the batch."""
         features, previous = step.weak.features, step.previous
         if previous is None:
             return features.new_zeros(()), state
-        value = functional.model_contrast(features, step.server.features, previous.features, self.temperature)
+        value = losses.model_contrast(features, step.server.features, previous.features, self.temperature)
         return self.mu * value, state

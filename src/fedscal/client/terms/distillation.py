@@ -6,31 +6,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from fedscal.client.step import Step
-from fedscal.client.term import Need, State
+from fedscal.client.term import Need, State, Term
 from fedscal.core.lazy import F
 from fedscal.core.options import option
-from fedscal.core.types import Sweep
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Distillation:
-    r"""lambda_distill * -1/n sum_i <p_source(x_i), log f(A_w(x_i))>, p_source predicted once a round."""
+class Distillation(Term):
+    r"""lambda_distill * -1/n sum_i <p_source(x_i), log f(A_w(x_i))>, p_source predicted once per round."""
 
     name: ClassVar[str] = "distillation"
     needs: ClassVar[frozenset[Need]] = frozenset({Need.SOURCE_ONCE})
-    lambda_distill: float = option(1.0, "weight of the distillation from the source model", low=0)
-
-    @property
-    def null(self) -> bool:
-        """Whether the term is switched off."""
-        return self.lambda_distill == 0
-
-    def prepare(self, sweep: Sweep, state: State | None) -> State:
-        """Keep nothing."""
-        return {}
+    lambda_distill: float = option(
+        1.0, "weight of the distillation from the source model", low=0, weight=True
+    )
 
     def loss(self, step: Step, state: State) -> tuple[Tensor, State]:
         """Return the cross-entropy from the source model's predictions to the client's."""

@@ -1,7 +1,7 @@
 """DualAdapt's client side: a classifier and a mixture of Gaussians of one's own. Source-free reading.
 
 Yao, Gong, Qi, Cui, Zhu, Yang: Federated Multi-Target Domain Adaptation. WACV 2022. The original trains
-on labelled source images at the server, which this setting does not have (``server/dual_adapt.py``).
+on labelled source images at the server, which this setting does not have (``server/rules/dual_adapt.py``).
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from fedscal import losses as functional
+from fedscal import losses
 from fedscal.client.step import Step
-from fedscal.client.term import Need, State
-from fedscal.core.gaussians import class_gaussians
+from fedscal.client.term import State, Term
+from fedscal.core.features import class_gaussians, discrepancy, probabilities
 from fedscal.core.lazy import F, torch
-from fedscal.core.linear import discrepancy, probabilities
 from fedscal.core.options import option
 from fedscal.core.types import Sweep, Weights
 
@@ -44,7 +43,7 @@ def softmax_regression(features: Tensor, labels: Tensor, classes: int, decay: fl
 
 
 @dataclass(frozen=True)
-class LocalClassifier:
+class LocalClassifier(Term):
     r"""lambda_discrepancy * 1/n sum_i sum_j |h(g_i)_j - h_k(g_i)_j|, h the server's head, h_k the client's.
 
     h_k is fitted to the client's pseudo-labels at the start of every local epoch and stands still within
@@ -52,19 +51,16 @@ class LocalClassifier:
     """
 
     name: ClassVar[str] = "local_classifier"
-    needs: ClassVar[frozenset[Need]] = frozenset()
-    lambda_discrepancy: float = option(1.0, "weight of the discrepancy of the two classifiers", low=0)
+    null: ClassVar[bool] = False  # even with weight 0, the server waits for its report
+    lambda_discrepancy: float = option(
+        1.0, "weight of the discrepancy of the two classifiers", low=0, weight=True
+    )
     classifier_decay: float = option(1e-3, "L2 penalty of the local classifier", above=0)
-
-    @property
-    def null(self) -> bool:
-        """Never: even without a loss of its own, the server waits for its report."""
-        return False
 
     def prepare(self, sweep: Sweep, state: State | None) -> State:
         """Fit the classifier and the mixture to the pseudo-labels."""
         classes = sweep.logits.shape[1]
-        labels = functional.prototype_labels(sweep.features, sweep.probabilities)
+        labels = losses.prototype_labels(sweep.features, sweep.probabilities)
         weight, bias = softmax_regression(sweep.features, labels, classes, self.classifier_decay)
         return {"weight": weight, "bias": bias, **class_gaussians(sweep.features, labels, classes)}
 
@@ -74,5 +70,5 @@ class LocalClassifier:
         return self.lambda_discrepancy * discrepancy(step.weak.probabilities, own), state
 
     def report(self, state: State) -> Weights:
-        """Tell the server the classifier and the mixture of the last local epoch."""
+        """Report the classifier and the mixture of the last local epoch."""
         return {name: state[name] for name in _REPORTED}

@@ -9,31 +9,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from fedscal.client.step import Step
-from fedscal.client.term import Need, State
+from fedscal.client.term import State, Term
 from fedscal.core.lazy import torch
 from fedscal.core.options import option
-from fedscal.core.types import Sweep
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Proximal:
+class Proximal(Term):
     r"""mu/2 ||w - w^r||^2 over the trainable parameters, the norm squared."""
 
     name: ClassVar[str] = "proximal"
-    needs: ClassVar[frozenset[Need]] = frozenset()
-    mu: float = option(0.01, "weight of the proximal term", low=0)
-
-    @property
-    def null(self) -> bool:
-        """Whether the term is switched off."""
-        return self.mu == 0
-
-    def prepare(self, sweep: Sweep, state: State | None) -> State:
-        """Keep nothing."""
-        return {}
+    mu: float = option(0.01, "weight of the proximal term", low=0, weight=True)
 
     def loss(self, step: Step, state: State) -> tuple[Tensor, State]:
         """Return the penalty at the present weights."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from fedscal import losses as functional
+from fedscal import losses
 from fedscal.client.step import Step
-from fedscal.client.term import Need, State
+from fedscal.client.term import Adaptation, Need, State
 from fedscal.core.lazy import F, torch
 from fedscal.core.options import option
 from fedscal.core.types import Sweep
@@ -34,10 +34,10 @@ def trusted(probabilities: Tensor, confident: float, share: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SelfTraining:
+class SelfTraining(Adaptation):
     """L_LoA = mean over trusted images of CE(f(A_w(x)), y), y the teacher's label.
 
-    The teacher labels all images once a round. It is the model that the server sends for this, and
+    The teacher labels all images once per round. It is the model that the server sends for this, and
     the received model where it sends none.
     """
 
@@ -45,7 +45,6 @@ class SelfTraining:
     scalars: ClassVar[tuple[str, ...]] = ("share",)
     title: ClassVar[str] = "self-training"
     needs: ClassVar[frozenset[Need]] = frozenset({Need.TEACHER_ONCE})
-    null: ClassVar[bool] = False
     confident: float = option(0.9, "a teacher's label above this probability is trusted", low=0, high=1)
     trusted_share: float = option(0.66, "share of the labels of each class that is trusted", low=0, high=1)
 
@@ -64,5 +63,5 @@ class SelfTraining:
     def loss(self, step: Step, state: State) -> tuple[Tensor, State]:
         """Return the loss on the weak view."""
         labels, kept = state["pseudo_labels"][step.indices], state["trusted"][step.indices]
-        losses = F.cross_entropy(step.weak.logits, labels, reduction="none")
-        return functional.kept_mean(losses, kept), state
+        each = F.cross_entropy(step.weak.logits, labels, reduction="none")
+        return losses.kept_mean(each, kept), state

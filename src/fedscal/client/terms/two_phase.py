@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from fedscal import losses as functional
+from fedscal import losses
 from fedscal.client.step import Step
-from fedscal.client.term import Need, State
+from fedscal.client.term import Need, State, Term
 from fedscal.core.lazy import F, torch
 from fedscal.core.options import option
 from fedscal.core.types import Sweep
@@ -27,7 +27,7 @@ def mixup_loss(logits: Tensor, soft_labels: Tensor, partners: Tensor, share: Ten
 
 
 @dataclass(frozen=True)
-class TwoPhase:
+class TwoPhase(Term):
     r"""lambda_mixup * CE of mixtures of weak views with mixtures of two-phase pseudo-labels.
 
     Phase one, the first local epoch: the label of the nearest prototype, by the model that the
@@ -38,16 +38,11 @@ class TwoPhase:
     name: ClassVar[str] = "two_phase"
     scalars: ClassVar[tuple[str, ...]] = ("agreement",)
     needs: ClassVar[frozenset[Need]] = frozenset({Need.MIXED})
-    lambda_mixup: float = option(1.0, "weight of FedWCA's mixup loss", low=0)
-
-    @property
-    def null(self) -> bool:
-        """Whether the term is switched off."""
-        return self.lambda_mixup == 0
+    lambda_mixup: float = option(1.0, "weight of FedWCA's mixup loss", low=0, weight=True)
 
     def prepare(self, sweep: Sweep, state: State | None) -> State:
         """Label every image; ``agreement`` is the share of images that both phases label alike."""
-        labels = functional.prototype_labels(sweep.features, sweep.probabilities)
+        labels = losses.prototype_labels(sweep.features, sweep.probabilities)
         present = F.one_hot(labels, sweep.logits.shape[1]).to(sweep.features.dtype)
         first = present if state is None else state["first"]
         soft = (first + present) / 2

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedscal.client.step import Step
-from fedscal.client.term import Need, State
+from fedscal.client.term import Adaptation, Need, State
 from fedscal.core.lazy import F, torch
 from fedscal.core.options import option
 from fedscal.core.types import Sweep
@@ -57,7 +57,7 @@ def partial_label_loss(logits: Tensor, labels: Tensor, uncertain: Tensor) -> Ten
 
 
 @dataclass(frozen=True)
-class Ucon:
+class Ucon(Adaptation):
     r"""L_LoA = L+ + lambda_negative L- + lambda_dispersion L_DC + lambda_partial L_PL.
 
     Banks hold the L2-normalised feature and the prediction of every image. They are built at the start
@@ -69,14 +69,13 @@ class Ucon:
     name: ClassVar[str] = "ucon"
     scalars: ClassVar[tuple[str, ...]] = ("ratio",)
     title: ClassVar[str] = "UCon"
-    null: ClassVar[bool] = False
     neighbours: int = option(3, "K nearest neighbours in UCon; 3, and 2 for DomainNet", low=1)
-    lambda_negative: float = option(1.0, "weight of UCon's repulsion", low=0)
+    lambda_negative: float = option(1.0, "weight of UCon's repulsion", low=0, weight=True)
     negatives: Literal["sum", "mean"] = option(
         "sum", "UCon's repulsion: sum or mean over the rest of the batch"
     )
-    lambda_dispersion: float = option(0.5, "weight of UCon's dispersion control", low=0)
-    lambda_partial: float = option(0.001, "weight of UCon's partial labels", low=0)
+    lambda_dispersion: float = option(0.5, "weight of UCon's dispersion control", low=0, weight=True)
+    lambda_partial: float = option(0.001, "weight of UCon's partial labels", low=0, weight=True)
     partial_labels: int = option(2, "labels that an uncertain image keeps in UCon", low=1)
     uncertain_ratio: float = option(0.0, "R of UCon; 0: the 10th percentile of the first sweep", low=0)
 
@@ -86,7 +85,7 @@ class Ucon:
         return frozenset({Need.STRONG} if self.lambda_dispersion else ())
 
     def prepare(self, sweep: Sweep, state: State | None) -> State:
-        """Build the banks at the start of the round; later epochs go on with them, without a sweep."""
+        """Build the banks at the start of the round; later epochs continue with them, without a sweep."""
         if state is not None:
             return state
         ratio = torch.quantile(confidence_ratio(sweep.probabilities).double(), _UNCERTAIN_SHARE)

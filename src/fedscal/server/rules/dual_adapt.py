@@ -5,7 +5,7 @@ labelled source images at the server; here they are gone, and class-wise Gaussia
 stored when the source model was trained, stand in for them. Theirs is the feature space of the source
 model, from which the clients' features move away: a limit of this reading.
 
-Beyond its weights a client tells a linear classifier of its own and the mean, variance and share of its
+Beyond its weights a client reports a linear classifier of its own and the mean, variance and share of its
 features in every pseudo-class: a coarse map of its data in feature space.
 """
 
@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 
 from fedscal.core import weights
 from fedscal.core.errors import ModelRefused
-from fedscal.core.gaussians import sample
+from fedscal.core.features import discrepancy, probabilities, sample
 from fedscal.core.lazy import F, torch
-from fedscal.core.linear import discrepancy, probabilities
 from fedscal.core.options import option
 from fedscal.core.rng import stream
 from fedscal.core.types import ClientId, Groups, Reply, Weights
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 _REPORT = "local_classifier"
 _SAMPLES = 64
-"""Features drawn a class from the source, and as many in all a class from every client's mixture."""
+"""Features per class that are drawn from the source, and as many in all from every client's mixture."""
 _FARTHEST = 1000.0
 """How many times as large as the source's largest mean, or as 1, a client's means and deviations may be."""
 
@@ -43,8 +42,10 @@ class DualAdapt(ServerRule):
     discrepancy of h and h_k over z from the mixture of client k, averaged over the replies.
     """
 
-    lambda_agree: float = option(1.0, "weight of the agreement with the clients' classifiers", low=0)
-    head_steps: int = option(20, "gradient steps of the server's head a round", low=0, high=10_000)
+    lambda_agree: float = option(
+        1.0, "weight of the agreement with the clients' classifiers", low=0, weight=True
+    )
+    head_steps: int = option(20, "gradient steps of the server's head per round", low=0, high=10_000)
     head_lr: float = option(0.01, "learning rate of the server's head", above=0)
 
     def init(self, briefing: Briefing) -> ServerState:
@@ -62,17 +63,17 @@ class DualAdapt(ServerRule):
         return state.models
 
     def reports(self, sent: Groups) -> Groups:
-        """Wait for a classifier and a mixture of every client, both of the head's shape."""
+        """Require a classifier and a mixture of every client, both of the head's shape."""
         head = sent["server"]["head.weight"]
         flat = torch.zeros(len(head))
         matrices = dict.fromkeys(("weight", "mean", "variance"), torch.zeros_like(head))
         return {_REPORT: {**matrices, "bias": flat, "share": flat}}
 
     def suspects(self, state: ServerState, replies: Sequence[Reply]) -> dict[ClientId, str]:
-        """Name the replies whose mixture is none, or lies where no features are."""
+        """Name the replies whose mixture is not valid, or lies far from all features."""
         farthest = _FARTHEST * max(1.0, float(state.notes["mean"].abs().max()))
-        found = {reply.client: _no_mixture(reply.reports[_REPORT], farthest) for reply in replies}
-        return {client: reason for client, reason in found.items() if reason}
+        reasons = {reply.client: _no_mixture(reply.reports[_REPORT], farthest) for reply in replies}
+        return {client: reason for client, reason in reasons.items() if reason}
 
     def merge(self, state: ServerState, replies: Sequence[Reply]) -> ServerState:
         """Average the replies, then align the head."""
@@ -84,7 +85,7 @@ class DualAdapt(ServerRule):
         )
 
     def deployed(self, state: ServerState, client: ClientId) -> Weights:
-        """Judge every client by the shared model."""
+        """Return the shared model."""
         return state.models["server"]
 
     def _aligned(self, head: Weights, source: Weights, replies: Sequence[Reply]) -> Weights:
@@ -108,7 +109,7 @@ class DualAdapt(ServerRule):
 
 
 def _no_mixture(report: Weights, farthest: float) -> str | None:
-    """Say why a report is no mixture of features, if it is none."""
+    """Return why a report is not a mixture of features, if it is not."""
     if not 0 <= float(report["share"].min()) <= float(report["share"].max()) <= 1:
         return "a share in its report is not between 0 and 1"
     if not 0 <= float(report["variance"].min()) <= float(report["variance"].max()) <= farthest**2:

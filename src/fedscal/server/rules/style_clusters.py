@@ -10,7 +10,7 @@ Beyond its weights a client reveals its style once: the mean low-frequency ampli
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedscal.core import weights
@@ -44,14 +44,14 @@ class StyleClusters(ServerRule):
     )
 
     def init(self, briefing: Briefing) -> ServerState:
-        """Part the clients by style; every cluster starts from the source model."""
+        """Cluster the clients by style; every cluster starts from the source model."""
         labels = _clusters(briefing.profiles)
         numbers = sorted(set(labels.values()))
         models = {_name(number): briefing.source for number in numbers}
         counters = {"round": torch.tensor(0), "averaged": torch.tensor(0)}
         start = {"swa_after": torch.tensor(int(self.swa_start * briefing.rounds))}
-        notes = {f"cluster/{client}": torch.tensor(label) for client, label in labels.items()}
-        return ServerState({**models, "source": briefing.source}, {**notes, **counters, **start})
+        per_client = {client: {"cluster": torch.tensor(label)} for client, label in labels.items()}
+        return ServerState({**models, "source": briefing.source}, {**counters, **start}, per_client)
 
     def send(self, state: ServerState, client: ClientId) -> Groups:
         """Send the cluster's model, the source model to distil from, and late the cluster's teacher."""
@@ -67,14 +67,14 @@ class StyleClusters(ServerRule):
             mine = [r.weights for r in replies if _name(_number(state, r.client)) == name]
             own = weights.mean(mine) if mine else models[name]
             models[name] = {n: own[n] if self._apart(n, shared) else shared[n] for n in shared}
-        return _with_teachers(ServerState(models, state.notes))
+        return _with_teachers(replace(state, models=models))
 
     def deployed(self, state: ServerState, client: ClientId) -> Weights:
-        """Judge a client by its cluster's model."""
+        """Return the model of the client's cluster."""
         return state.models[_name(_number(state, client))]
 
     def _apart(self, name: str, model: Weights) -> bool:
-        """Whether a tensor belongs to the layers that clusters keep to themselves."""
+        """Whether a tensor belongs to the layers that are averaged inside clusters only."""
         if self.cluster_layers == "norms":
             return f"{name.rpartition('.')[0]}.running_mean" in model
         return self.cluster_layers == "all" or name.startswith("bottleneck.")
@@ -85,17 +85,17 @@ def _name(number: int) -> str:
 
 
 def _number(state: ServerState, client: ClientId) -> int:
-    """Return a client's cluster; one that told no usable style is in the first."""
-    return int(state.notes.get(f"cluster/{client}", torch.tensor(0)))
+    """Return a client's cluster; one without a usable style is in the first."""
+    return int(state.about(client).get("cluster", 0))
 
 
 def _clusters(profiles: Mapping[ClientId, Weights]) -> dict[ClientId, int]:
-    """Cluster the styles; one that is not finite or has another shape than the first is passed over."""
+    """Cluster the styles; one that is not finite or has another shape than the first is left out."""
     styles = {client: profile["amplitude"].double().flatten() for client, profile in sorted(profiles.items())}
     size = next((len(style) for style in styles.values()), 0)
     sound = {c: style for c, style in styles.items() if len(style) == size and style.isfinite().all()}
     if len(sound) < StyleClusters.least_clients:
-        raise TooFewClients(f"ladd needs the style of at least three clients; {len(sound)} told theirs.")
+        raise TooFewClients(f"ladd needs the style of at least three clients; {len(sound)} sent theirs.")
     labels = by_silhouette(torch.stack(list(sound.values())), min(len(sound) - 1, _MOST_CLUSTERS)).tolist()
     numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
     return {client: numbers[label] for client, label in zip(sound, labels, strict=True)}
@@ -105,11 +105,11 @@ def _with_teachers(state: ServerState) -> ServerState:
     """Count the round, and move the teachers once their averaging has begun."""
     notes: dict[str, Tensor] = {**state.notes, "round": state.notes["round"] + 1}
     if notes["round"] <= notes["swa_after"]:
-        return ServerState(state.models, notes)
+        return replace(state, notes=notes)
     notes["averaged"] = notes["averaged"] + 1
     models, step = dict(state.models), 1 / float(notes["averaged"])
     for name in [name for name in models if name.startswith("cluster-")]:
         teacher = name.replace("cluster-", "teacher-")
         before = models.get(teacher, models[name])
         models[teacher] = weights.mean([before, models[name]], [1 - step, step])
-    return ServerState(models, notes)
+    return replace(state, models=models, notes=notes)

@@ -1,4 +1,4 @@
-"""Class-wise Gaussians of features: what is left of a data set once its images are gone."""
+"""Models of features: class-wise Gaussians, and linear classifiers."""
 
 from __future__ import annotations
 
@@ -36,3 +36,13 @@ def sample(gaussians: Weights, labels: Tensor, generator: torch.Generator) -> Te
     """Draw a feature from the Gaussian of each label."""
     noise = torch.randn(len(labels), gaussians["mean"].shape[1], generator=generator)
     return gaussians["mean"][labels] + gaussians["variance"][labels].clamp_min(0).sqrt() * noise
+
+
+def probabilities(classifier: Weights, features: Tensor) -> Tensor:
+    """Return softmax(W g + b), shape (n, J), for a classifier of ``weight`` W and ``bias`` b."""
+    return torch.softmax(features @ classifier["weight"].T + classifier["bias"], dim=1)
+
+
+def discrepancy(p: Tensor, q: Tensor) -> Tensor:
+    r"""1/n sum_i sum_j |p_ij - q_ij|, from 0 where two classifiers agree to 2."""
+    return (p - q).abs().sum(dim=1).mean()
