@@ -25,25 +25,31 @@ from fedscal.data.registry import BENCHMARKS
 from fedscal.data.views import AugmentedViews
 from fedscal.methods import ADAPTATIONS, METHODS, Method, hyperparameters
 from fedscal.models.registry import MODELS, Shape, network_around
+from fedscal.server.aggregation import Aggregation
+from fedscal.server.optimizer import ServerOptimizer
 from fedscal.server.rule import Briefing, ServerRule, ServerState
 from fedscal.server.rules.average import Average
+from fedscal.server.screen import NormLimit
 
 if TYPE_CHECKING:
     from torch import nn
 
 __all__ = [
     "Adaptation",
+    "Aggregation",
     "AugmentedViews",
     "Average",
     "Benchmark",
     "Briefing",
     "Method",
     "Need",
+    "NormLimit",
     "Objective",
     "Package",
     "Prediction",
     "Received",
     "Reply",
+    "ServerOptimizer",
     "ServerRule",
     "ServerState",
     "Start",
@@ -63,14 +69,15 @@ __all__ = [
 
 def register_method(name: str, method: Method) -> None:
     """Add a method: ``method=<name>``."""
-    for part in (*method.regularizers, method.rule):
-        _check_options(part)
+    for part in method.regularizers:
+        _check_part(part, Term)
+    _check_part(method.rule, ServerRule)
     _add(METHODS, name, method, "method")
 
 
 def register_adaptation(name: str, adaptation: type[Adaptation]) -> None:
     """Add a local adaptation: ``adaptation=<name>``."""
-    _check_options(adaptation)
+    _check_part(adaptation, Adaptation)
     _add(ADAPTATIONS, name, adaptation, "adaptation")
 
 
@@ -94,6 +101,12 @@ def _add(registry: dict[str, Any], name: str, entry: object, kind: str) -> None:
     if name in registry and registry[name] != entry:
         raise UsageError(f"there is a {kind} '{name}' already; give yours another name.")
     registry[name] = entry
+
+
+def _check_part(part: type, base: type) -> None:
+    if not issubclass(part, base):
+        raise UsageError(f"{part.__name__} must be derived from fedscal.extend.{base.__name__}.")
+    _check_options(part)
 
 
 def _check_options(part: type) -> None:

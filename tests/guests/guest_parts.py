@@ -17,12 +17,11 @@ from fedscal.extend import (
     Average,
     Benchmark,
     Method,
-    Need,
     Reply,
     ServerState,
     State,
     Step,
-    Sweep,
+    Term,
     option,
     register_backbone,
     register_benchmark,
@@ -31,19 +30,11 @@ from fedscal.extend import (
 
 
 @dataclass(frozen=True)
-class NuclearNorm:
+class NuclearNorm(Term):
     """- nu ||p(A_w(x))||_* / B: predictions that are sure and of many classes (Cui et al., CVPR 2020)."""
 
     name: ClassVar[str] = "nuclear_norm"
-    needs: ClassVar[frozenset[Need]] = frozenset()
-    nu_guest: float = option(0.1, "weight of the nuclear norm", low=0)
-
-    @property
-    def null(self) -> bool:
-        return self.nu_guest == 0
-
-    def prepare(self, sweep: Sweep, state: State | None) -> State:
-        return {}
+    nu_guest: float = option(0.1, "weight of the nuclear norm", low=0, weight=True)
 
     def loss(self, step: Step, state: State) -> tuple[Tensor, State]:
         probabilities = step.weak.probabilities
@@ -63,7 +54,7 @@ class Cautious(Average):
             name: torch.lerp(value, before[name], self.caution) if value.is_floating_point() else value
             for name, value in after.items()
         }
-        return ServerState({**merged.models, "server": model}, merged.notes)
+        return ServerState({**merged.models, "server": model}, merged.notes, merged.per_client)
 
 
 def squares(domain: str) -> tuple[Tensor, Tensor]:
