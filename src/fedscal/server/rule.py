@@ -57,11 +57,11 @@ class ServerState:
         return self.per_client.get(client, {})
 
     def facts(self) -> Weights:
-        """Return what is kept about all clients as ``kind/client``."""
+        """Return what is kept about all clients as ``kind/client``, sorted: a file has lost their order."""
         return {
-            f"{kind}/{client}": tensor
-            for client, kept in self.per_client.items()
-            for kind, tensor in kept.items()
+            f"{kind}/{client}": self.per_client[client][kind]
+            for client in sorted(self.per_client)
+            for kind in sorted(self.per_client[client])
         }
 
     def groups(self) -> Groups:
