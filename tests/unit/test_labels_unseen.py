@@ -12,7 +12,7 @@ from fedscal.experiment import build
 from fedscal.experiment.build import build_layout, build_schedule, build_site
 from fedscal.experiment.spec import RunSpec
 from fedscal.methods import METHODS, build_rule
-from fedscal.runtime.local import InProcess
+from fedscal.runtime.local import LocalDriver
 from fedscal.server.rounds import federate
 from toys import Kept, briefing
 
@@ -22,7 +22,7 @@ def adapted(spec: RunSpec) -> tuple[str, list[float]]:
     site = build_site(spec)
     source = weights.snapshot(site.network.state_dict())
     rule = build_rule(spec.method, spec.hyper)
-    driver = InProcess(sorted(site.data), [site], Kept())
+    driver = LocalDriver(sorted(site.data), [site], Kept())
     state = rule.init(briefing(source, driver if site.describe else None, spec.rounds))
     for done in federate(rule, driver, state, build_schedule(spec, build_layout(spec)), spec.seed):
         state = done.state

@@ -29,7 +29,7 @@ from fedscal.models.device import find_device, put
 from fedscal.models.network import Network
 from fedscal.models.registry import build_network, normalisation
 from fedscal.models.store import read_card
-from fedscal.runtime.service import Site
+from fedscal.runtime.service import ClientService
 from fedscal.server.rounds import Schedule
 
 _AUTHORS_HALF_PERIOD = 500
@@ -136,7 +136,7 @@ def check_feasible(spec: RunSpec, layout: Layout) -> None:
         )
 
 
-def build_site(spec: RunSpec, only: ClientId = "") -> Site:
+def build_site(spec: RunSpec, only: ClientId = "") -> ClientService:
     """Build the client side: every client's images, and apart from them the labels for evaluation.
 
     ``only`` names the one client of a machine that holds no other.
@@ -145,7 +145,7 @@ def build_site(spec: RunSpec, only: ClientId = "") -> Site:
     layout = build_layout(spec).of(only) if only else build_layout(spec)
     pictures = {domain: images(data, domain) for domain, _ in layout.rows.values()}
     truth = {domain: labels(data, domain) for domain in pictures}
-    return Site(
+    return ClientService(
         data={c: ClientData(take(pictures[d], rows), data.views) for c, (d, rows) in layout.rows.items()},
         labels={c: known[rows] for c, (d, rows) in layout.rows.items() if (known := truth[d]) is not None},
         network=network_for(spec, data),

@@ -18,8 +18,9 @@ from typing import Any
 from fedscal.core import files, weights
 from fedscal.core.documents import LARGEST, misfit, sealed, unsealed
 from fedscal.core.errors import ModelRefused
-from fedscal.core.types import ClientId, Memory
+from fedscal.core.types import ClientId
 from fedscal.models.store import read_tensors
+from fedscal.runtime.memory import RunMemories
 from fedscal.server.rule import ServerState
 
 _KEEP = 2
@@ -29,34 +30,6 @@ _MANIFEST = {
     "files": {"state.safetensors": str},
     "memories": {str: {"file": str, "sha256": str}},
 }
-
-
-class DiskMemories:
-    """The clients' memories as files, so that main memory does not grow with the number of clients."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.index: dict[ClientId, dict[str, str]] = {}
-
-    def get(self, client: ClientId) -> Memory:
-        """Return a client's memory; empty before its first participation."""
-        if client not in self.index:
-            return {}
-        entry = self.index[client]
-        return weights.unflatten(read_tensors(self._folder / Path(entry["file"]).name, entry["sha256"]))
-
-    def put(self, client: ClientId, round_: int, memory: Memory) -> None:
-        """Write a client's memory of a round beside the older one, which a resumed run may still need."""
-        data = weights.to_bytes(weights.flatten(memory))
-        name = f"{client}-{round_:04}.safetensors"
-        files.write_bytes(self._folder / name, data)
-        self.index[client] = {"file": name, "sha256": files.sha256(data)}
-
-    def keep_only(self, names: set[str]) -> None:
-        """Delete the files that no checkpoint names any more."""
-        for path in self._folder.glob("*.safetensors"):
-            if path.name not in names:
-                path.unlink()
 
 
 @dataclass(frozen=True)
@@ -81,7 +54,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.memories = DiskMemories(folder / "memory")
+        self.memories = RunMemories(folder / "memory")
 
     def save(self, round_: int, state: ServerState, record: str = "") -> None:
         """Write the round's checkpoint, then let go of older ones; ``record``: the sha256 of the metrics."""
@@ -131,7 +104,7 @@ class Checkpoints:
         try:
             tensors = read_tensors(folder / "state.safetensors", manifest["files"]["state.safetensors"])
             for entry in manifest["memories"].values():
-                read_tensors(self.folder / "memory" / Path(entry["file"]).name, entry["sha256"])
+                read_tensors(self.memories.path(entry), entry["sha256"])
             state = ServerState.of(weights.unflatten(tensors))
         except ValueError as error:
             raise ModelRefused(f"{folder / 'manifest.json'} is not a checkpoint's manifest.") from error

@@ -13,7 +13,8 @@ from fedscal.experiment.build import Layout, build_layout, build_schedule, build
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec
 from fedscal.models.device import find_device
-from fedscal.runtime.local import Executor, InProcess, WorkerProcess, worker_count
+from fedscal.runtime.local import LocalDriver, WorkerProcess, worker_count
+from fedscal.runtime.protocols import Executor
 from fedscal.server.rounds import Driver
 
 
@@ -44,7 +45,7 @@ class Embedded:
 
     def driver(
         self, layout: Layout, directory: RunDirectory, answered: Callable[[ClientId], None]
-    ) -> InProcess:
+    ) -> LocalDriver:
         """Start as many worker processes as the cores and the round's clients allow."""
         spec = self.spec
         asked = len(build_schedule(spec, layout).sample(layout.clients, spec.seed, 1))
@@ -55,7 +56,7 @@ class Embedded:
         executors: list[Executor] = (
             [WorkerProcess(begin) for _ in range(count)] if count > 1 else [build_site(spec)]
         )
-        return InProcess(layout.clients, executors, directory.checkpoints.memories, answered)
+        return LocalDriver(layout.clients, executors, directory.checkpoints.memories, answered)
 
 
 def prepare_data(spec: RunSpec, progress: Progress) -> None:

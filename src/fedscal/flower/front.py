@@ -1,4 +1,4 @@
-"""The only door of a server that is open to the network: it passes what sites need, and nothing else.
+"""The only part of a server that is open to the network: it passes what sites need, and nothing else.
 
     python -m fedscal.flower.front CONFIG_FILE
 
