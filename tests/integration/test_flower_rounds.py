@@ -16,7 +16,8 @@ from local_grid import LocalGrid, context
 from safetensors.torch import load, save
 
 from fedscal.core.errors import DataRefused, ModelRefused, TooFewClients, UsageError
-from fedscal.flower import server_app, simulated
+from fedscal.experiment.spec import RunSpec
+from fedscal.flower import registry, server_app, simulated
 from fedscal.flower.executor import site_service
 from fedscal.flower.launch import describe_site, format_assignments
 from fedscal.flower.records import from_records
@@ -193,6 +194,57 @@ def test_a_site_that_does_not_answer_in_time_is_named(grid, world, tmp_path):
     grid.tamper[1] = lambda header, payload: None if "examples" in header else (header, payload)
     run(grid, tmp_path / "run", world, rounds=1)
     assert rows(tmp_path / "run")[1]["failures"] == {"a": "did not answer within 5 s"}
+
+
+def silent(grid: LocalGrid, node: int, handshakes: int) -> list[int]:
+    """Let a node leave so many handshakes unanswered; return the list that grows by one for each request."""
+    asked: list[int] = []
+
+    def tamper(header, payload):
+        asked.append(node)
+        return None if len(asked) <= handshakes else (header, payload)
+
+    grid.tamper[node] = tamper
+    return asked
+
+
+def test_a_node_that_never_answers_is_not_waited_for_in_every_round(grid, world, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "_HANDSHAKE", 0.3)
+    grid.services[4] = new_service(world, tmp_path, "a", "silent")
+    asked = silent(grid, 4, 99)
+    run(grid, tmp_path / "run", world, rounds=3)
+    assert len(asked) == 2
+    assert [line["failures"] for line in rows(tmp_path / "run")[1:]] == [{}, {}, {}]
+
+
+def test_a_silent_node_is_asked_again_when_it_was_restarted(grid, world, monkeypatch):
+    monkeypatch.setattr(registry, "_HANDSHAKE", 0.3)
+    asked = silent(grid, 2, 2)
+    sites = server_app.FlowerFederation(grid, RunSpec.make(**world.keys()), 1, 5)._registry
+    for _ in range(4):
+        sites.update()
+    assert (len(asked), sites.missing) == (2, ["b"])
+    grid.births[2] = "later"
+    sites.update()
+    assert (len(asked), sites.missing) == (3, [])
+
+
+def test_a_slow_site_is_asked_again_as_long_as_the_run_waits_for_it(grid, world, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "_HANDSHAKE", 0.3)
+    monkeypatch.setattr(registry, "_POLL", 0.0)
+    asked = silent(grid, 2, 4)
+    run(grid, tmp_path / "run", world, rounds=1, wait=60)
+    assert len(asked) > 4
+    assert "b" in rows(tmp_path / "run")[1]["clients"]
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"run": 7}', '{"run": "../x"}', "{"])
+def test_a_federation_file_without_a_name_is_refused(grid, world, tmp_path, text):
+    run(grid, tmp_path / "run", world, rounds=1)
+    (tmp_path / "run" / "summary.json").unlink()
+    (tmp_path / "run" / "federation.json").write_text(text)
+    with pytest.raises(ModelRefused, match=r"federation\.json"):
+        run(grid, tmp_path / "run", world, resume=True)
 
 
 def changed_model(world, tmp_path, **card):
