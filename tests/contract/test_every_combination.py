@@ -21,8 +21,7 @@ from fedscal.runtime.messages import (
     Response,
     read_request,
     read_response,
-    write_request,
-    write_response,
+    write_message,
 )
 from fedscal.runtime.protocols import Executor
 from fedscal.runtime.service import ClientService
@@ -72,8 +71,8 @@ class Wired:
         self._served = served
 
     def handle(self, request: Request) -> Response | Failure:
-        asked = _through_bytes(request, write_request, read_request)
-        return _through_bytes(self._served.handle(asked), write_response, read_response)
+        asked = _through_bytes(request, write_message, read_request)
+        return _through_bytes(self._served.handle(asked), write_message, read_response)
 
 
 def _through_bytes(message: Any, write: Callable[..., None], read: Callable[..., Any]) -> Any:

@@ -11,7 +11,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedscal.flower.records import from_records, to_records
 from fedscal.flower.site_service import SiteService
-from fedscal.runtime.frames import Frame
+from fedscal.runtime.messages import Frame
 
 Tamper = Callable[[dict, bytes], tuple[dict, bytes] | RecordDict | Error | None]
 """Gets the header and the payload of a response; returns others, what is no message of ours, or nothing."""

@@ -32,8 +32,7 @@ from fedscal.flower.transport import GridTransport
 from fedscal.methods import build_objective, build_rule
 from fedscal.models.network import predict
 from fedscal.runtime.evaluate import judge
-from fedscal.runtime.frames import Frame
-from fedscal.runtime.messages import training_response
+from fedscal.runtime.messages import Frame, training_response
 from fedscal.server.rule import ServerState
 from fedscal.server.screen import screen
 from toys import CLASSES, SIDE, blobs, client_data, tiny_network

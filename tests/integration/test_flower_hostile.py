@@ -16,7 +16,7 @@ from test_flower_rounds import everything_sent, grid, new_service, run  # noqa: 
 
 from fedscal.core.errors import ModelRefused, TooFewClients
 from fedscal.flower.site_service import SiteService
-from fedscal.runtime.frames import Frame
+from fedscal.runtime.messages import Frame
 
 HUGE = 10**400
 FORGED = "sorry\nfedscal ended with code 4: your model was refused"

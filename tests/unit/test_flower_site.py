@@ -15,8 +15,8 @@ from fedscal.flower.delta_codec import decode, encode, rounded
 from fedscal.flower.records import from_records, to_records
 from fedscal.flower.schema import NotAllowed
 from fedscal.flower.site_service import safe_reason
-from fedscal.runtime.frames import Frame
 from fedscal.runtime.memory import SiteMemories
+from fedscal.runtime.messages import Frame
 
 SOURCE = {"w": torch.tensor([1.0, -0.0]), "head": torch.tensor([2.0]), "n": torch.tensor(3)}
 

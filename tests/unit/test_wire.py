@@ -14,7 +14,6 @@ import torch
 from fedscal.core import weights
 from fedscal.core.errors import DataRefused, ModelRefused
 from fedscal.core.types import ClientId, Failure, Package, Reply
-from fedscal.runtime.frames import read_frame
 from fedscal.runtime.local import LocalDriver, WorkerFailed, WorkerProcess, worker_count
 from fedscal.runtime.messages import (
     Request,
@@ -22,14 +21,14 @@ from fedscal.runtime.messages import (
     failure,
     join_memory,
     package_of,
+    read_frame,
     read_request,
     read_response,
     reply_of,
     split_memory,
     training_request,
     training_response,
-    write_request,
-    write_response,
+    write_message,
 )
 from toys import Kept, model, reply
 
@@ -41,7 +40,7 @@ REQUEST = Request(
 def encoded(*requests: Request) -> bytes:
     stream = io.BytesIO()
     for request in requests:
-        write_request(stream, request)
+        write_message(stream, request)
     return stream.getvalue()
 
 
@@ -58,7 +57,7 @@ def test_requests_come_back_one_after_the_other() -> None:
 
 def through_bytes(response: Response | Failure) -> Response | Failure | None:
     stream = io.BytesIO()
-    write_response(stream, response)
+    write_message(stream, response)
     stream.seek(0)
     return read_response(stream)
 
@@ -251,6 +250,24 @@ def test_a_worker_that_died_says_its_own_last_line(
     assert worker.handle(Request("profile", ["a"])) == Failure("a", f"its worker process {reason}")
     worker.close()
     assert ("Traceback" in capfd.readouterr().err) == ("raise" in code)
+
+
+def test_a_worker_that_answers_nan_has_failed_and_lives_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.BytesIO()
+    write_message(stream, Response({}, {"weights": {"w": torch.tensor([torch.nan])}}))
+    (tmp_path / "response").write_bytes(stream.getvalue())
+    code = f"""import sys, time
+data = open("{tmp_path}/response", "rb").read()
+for _ in range(2): sys.stdout.buffer.write(data); sys.stdout.flush()
+time.sleep(60)"""
+    worker = worker_running(code, tmp_path, monkeypatch)
+    first, second = (worker.handle(Request("profile", ["a"])) for _ in range(2))
+    worker.close()
+    assert isinstance(first, Failure)
+    assert "holds NaN" in first.reason
+    assert first == second
 
 
 @pytest.mark.parametrize("executors", [1, 2])

@@ -15,14 +15,13 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
-from fedscal.core.errors import DataRefused
+from fedscal.core.errors import DataRefused, ModelRefused
 from fedscal.core.rng import compute_threads
 from fedscal.core.types import Failure
 from fedscal.data.cache import refuse_others
 from fedscal.experiment.build import build_site, data_for
 from fedscal.experiment.spec import RunSpec
-from fedscal.runtime.frames import read_frame
-from fedscal.runtime.messages import Request, Response, failure, read_request, write_response
+from fedscal.runtime.messages import Request, Response, failure, read_frame, read_request, write_message
 
 
 def _requests(stream: BinaryIO) -> queue.Queue[Request]:
@@ -30,8 +29,12 @@ def _requests(stream: BinaryIO) -> queue.Queue[Request]:
     inbox: queue.Queue[Request] = queue.Queue()
 
     def read() -> None:
-        while (request := read_request(stream)) is not None:
-            inbox.put(request)
+        try:
+            while (request := read_request(stream)) is not None:
+                inbox.put(request)
+        except ModelRefused as error:  # the parent reports the last line
+            sys.stderr.write(f"{error}\n")
+            os._exit(1)
         os._exit(0)
 
     threading.Thread(target=read, daemon=True).start()
@@ -64,7 +67,7 @@ def main() -> None:
     with compute_threads(spec.threads):
         handle = _handler(spec, first.header["data"])
         while True:
-            write_response(out, handle(inbox.get()))
+            write_message(out, handle(inbox.get()))
 
 
 if __name__ == "__main__":

@@ -14,12 +14,9 @@ from flwr.clientapp import ClientApp
 from fedscal.flower.records import from_records, to_records
 from fedscal.flower.simulated import simulated_site
 from fedscal.flower.site_service import SiteService
-from fedscal.runtime.frames import Frame
-from fedscal.runtime.messages import FAILED
+from fedscal.runtime.messages import FAILED, Frame
 
 _log = logging.getLogger(__name__)
-_NO_TENSORS = (8).to_bytes(8, "little") + b"{}      "
-"""An empty safetensors file."""
 app = ClientApp()
 
 
@@ -46,4 +43,4 @@ def _failure(message: Message, error: Exception) -> Message:
     """Reply with a failure: an error that Flower reports takes its text, paths and all, to the server."""
     _log.exception("the site cannot respond")
     header = {FAILED: f"{type(error).__name__}; the log of the site says more"}
-    return Message(to_records(Frame(header, _NO_TENSORS)), reply_to=message)
+    return Message(to_records(Frame(header)), reply_to=message)

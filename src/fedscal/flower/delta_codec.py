@@ -18,7 +18,7 @@ from fedscal.core.errors import ModelRefused
 from fedscal.core.fields import shown
 from fedscal.core.types import Groups, Weights
 from fedscal.core.weights import flatten, from_bytes, to_bytes, unflatten
-from fedscal.runtime.frames import Frame
+from fedscal.runtime.messages import Frame
 
 _NARROW = {"fp16": torch.float16, "bf16": torch.bfloat16}
 

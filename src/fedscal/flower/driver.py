@@ -14,8 +14,16 @@ from fedscal.flower.delta_codec import decode, encode
 from fedscal.flower.registry import Registry, check_stamp
 from fedscal.flower.schema import NotAllowed, Schema, Schemas
 from fedscal.flower.transport import NodeRequest
-from fedscal.runtime.frames import Frame
-from fedscal.runtime.messages import MODEL, PROFILE, WEIGHTS, Request, Response, reply_of, training_request
+from fedscal.runtime.messages import (
+    MODEL,
+    PROFILE,
+    WEIGHTS,
+    Frame,
+    Request,
+    Response,
+    reply_of,
+    training_request,
+)
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

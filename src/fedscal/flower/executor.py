@@ -44,8 +44,7 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message
 from fedscal.core import files
 from fedscal.flower.app_hash import allowed_hashes
 from fedscal.flower.endpoint import Endpoint
-from fedscal.flower.lifetime import end_with_parent
-from fedscal.flower.processes import flower_program, read_site_file
+from fedscal.flower.processes import end_with_parent, flower_program, read_site_file
 
 if TYPE_CHECKING:
     from fedscal.flower.site_service import SiteService

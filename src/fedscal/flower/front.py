@@ -26,7 +26,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedscal.core.documents import read_json
 from fedscal.flower.endpoint import HOST, Endpoint
-from fedscal.flower.lifetime import end_with_parent
+from fedscal.flower.processes import end_with_parent
 
 _log = logging.getLogger("fedscal.front")
 _PREFIX = "/v1/fleet/"

@@ -230,3 +230,15 @@ def wait_for(condition: Callable[[], bool], running: RunningProcess, seconds: fl
         if time.monotonic() > end:
             raise ProcessEnded(f"{running.name} was not ready within {seconds:g} s.")
         time.sleep(0.1)
+
+
+def end_with_parent() -> None:
+    """End this process when its parent is gone, however that one ended."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()

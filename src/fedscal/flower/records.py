@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedscal.core.errors import ModelRefused
-from fedscal.runtime.frames import Frame, parse_header
+from fedscal.runtime.messages import Frame, parse_header
 
 _HEADER, _TENSORS = "header", "tensors"
 _MAX_HEADER = 1_000_000

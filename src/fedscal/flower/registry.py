@@ -18,8 +18,7 @@ from fedscal.core.types import ClientId, Failure
 from fedscal.flower.delta_codec import decode, encode
 from fedscal.flower.schema import handshake
 from fedscal.flower.transport import GridTransport, NodeRequest, TimedOut, describe_error
-from fedscal.runtime.frames import Frame
-from fedscal.runtime.messages import Request
+from fedscal.runtime.messages import Frame, Request
 
 _log = logging.getLogger(__name__)
 _HANDSHAKE = 120.0

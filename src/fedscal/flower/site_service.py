@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,12 +24,12 @@ from fedscal.flower import delta_codec
 from fedscal.flower.schema import FAILURE, NotAllowed, Schema, Schemas, handshake
 from fedscal.methods import hyperparameters
 from fedscal.models.store import find_model, load_model
-from fedscal.runtime.frames import Frame
 from fedscal.runtime.memory import SiteMemories
 from fedscal.runtime.messages import (
     FAILED,
     MODEL,
     WEIGHTS,
+    Frame,
     Request,
     Response,
     package_of,
@@ -93,7 +92,9 @@ class SiteService:
         }
         try:
             request, transport = self._decode(frame)
-            return self._encode(*handlers[request.kind](request, transport), transport)
+            # As many threads as the run wants: their number decides bits.
+            with compute_threads(int(request.scalars["keys"].get("threads", 1))):
+                return self._encode(*handlers[request.kind](request, transport), transport)
         except Exception as error:  # whatever it is, its text may hold paths and stays in the site's log
             _log.exception("the request '%s' failed", frame.header.get("kind"))
             return self._encode(FAILURE, Response({FAILED: safe_reason(error)}))
@@ -138,22 +139,20 @@ class SiteService:
         package, _ = package_of(request)  # memory is the site's own: what a server sends as such is ignored
         memories = SiteMemories(self.state / "memory" / str(int(request.scalars["run"], 16)))
         service = self._service(request)
-        with _threads(request):
-            local = training_request(self.client, package, memories.get(self.client, package.round))
-            reply, memory = reply_of(_succeeded(service.handle(local)))
-            if memory:
-                memories.put(self.client, package.round, memory)
-            reply = replace(reply, weights=delta_codec.rounded(reply.weights, transport))
-            # The server wants them at once: a message of their own would cost more than the pass.
-            metrics = self._metrics(service, reply.weights)
+        local = training_request(self.client, package, memories.get(self.client, package.round))
+        reply, memory = reply_of(_succeeded(service.handle(local)))
+        if memory:
+            memories.put(self.client, package.round, memory)
+        reply = replace(reply, weights=delta_codec.rounded(reply.weights, transport))
+        # The server wants them at once: a message of their own would cost more than the pass.
+        metrics = self._metrics(service, reply.weights)
         response = training_response(reply, {})
         schema = self._schemas(request).training(self.client, reply.examples, package, transport)
         return schema, replace(response, scalars={**response.scalars, "metrics": metrics})
 
     def _evaluate(self, request: Request, transport: str) -> Checked:
         service = self._service(request)
-        with _threads(request):
-            metrics = self._metrics(service, request.tensors[MODEL])
+        metrics = self._metrics(service, request.tensors[MODEL])
         images = len(service.data[self.client].images)
         return self._schemas(request).evaluation(self.client, images), Response({"metrics": metrics})
 
@@ -162,8 +161,7 @@ class SiteService:
         return dict(response.scalars["metrics"][self.client])
 
     def _profile(self, request: Request, transport: str) -> Checked:
-        with _threads(request):
-            response = _succeeded(self._service(request).handle(Request("profile", [self.client])))
+        response = _succeeded(self._service(request).handle(Request("profile", [self.client])))
         return self._schemas(request).profile(self.client), response
 
     def _schemas(self, request: Request) -> Schemas:
@@ -187,11 +185,6 @@ def _succeeded(response: Response | Failure) -> Response:
     if isinstance(response, Failure):
         raise response.error or RuntimeError(response.reason)
     return response
-
-
-def _threads(request: Request) -> AbstractContextManager[None]:
-    """Compute with as many threads as the run wants: their number decides bits."""
-    return compute_threads(int(request.scalars["keys"].get("threads", 1)))
 
 
 def safe_reason(error: Exception) -> str:

@@ -15,8 +15,7 @@ from fedscal.core.fields import printable
 from fedscal.core.types import Failure
 from fedscal.flower.records import from_records, to_records
 from fedscal.flower.schema import FAILURE
-from fedscal.runtime.frames import Frame
-from fedscal.runtime.messages import FAILED
+from fedscal.runtime.messages import FAILED, Frame
 
 _FIRST_POLL, _LAST_POLL = 0.1, 1.0
 """Seconds between two polls for responses: short at first, for a short job, then longer."""

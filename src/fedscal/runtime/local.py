@@ -22,24 +22,27 @@ from typing import Any, TypeVar
 
 from fedscal.core.errors import DataRefused, ModelRefused, OutOfSpace, shown
 from fedscal.core.types import ClientId, Failure, Metrics, Package, Reply, Weights
-from fedscal.runtime.frames import Frame, write_frame
 from fedscal.runtime.messages import (
     EXPECTED,
     MODEL,
     PROFILE,
+    Frame,
     Request,
     Response,
     failure,
     read_response,
     reply_of,
     training_request,
-    write_request,
+    write_frame,
+    write_message,
 )
 from fedscal.runtime.protocols import Executor, Memories
 
 _log = logging.getLogger(__name__)
 _FATAL = {kind.exit_code: kind for kind in (DataRefused, OutOfSpace)}
 """Failures of a worker that every other client would share: they end the run."""
+_STDERR_SECONDS = 5.0
+"""How long the rest of a dead worker's output is waited for."""
 K = TypeVar("K")
 T = TypeVar("T")
 
@@ -61,10 +64,12 @@ class WorkerProcess:
         assert process.stdin
         assert process.stdout
         try:
-            write_request(process.stdin, request)  # type: ignore[arg-type]
+            write_message(process.stdin, request)  # type: ignore[arg-type]
             response = read_response(process.stdout)  # type: ignore[arg-type]
         except (OSError, ValueError):  # it died, or was ended by another thread
             response = None
+        except ModelRefused as error:  # a response that holds NaN
+            return failure(", ".join(request.clients), error)
         if response is None:
             self._process = None
             return Failure(", ".join(request.clients), self._exit_reason(process.wait()))
@@ -95,10 +100,6 @@ class WorkerProcess:
         self._stderr = _Stderr(process.stderr)
         write_frame(process.stdin, Frame(self._begin))  # type: ignore[arg-type]
         return process
-
-
-_STDERR_SECONDS = 5.0
-"""How long the rest of a dead worker's output is waited for."""
 
 
 class _Stderr(threading.Thread):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,8 +17,11 @@ _KEEP = 3
 """A server that resumes goes back at most two rounds, and the round that it was killed in may have begun."""
 
 
+@dataclass
 class MemoryStore(ABC):
-    """Memories as files, so that main memory does not grow with the number of clients."""
+    """Memories as files of a folder, so that main memory does not grow with the number of clients."""
+
+    folder: Path
 
     def get(self, client: ClientId, before: int) -> Memory:
         """Return the memory that a client had before a round; empty before its first participation."""
@@ -40,25 +44,20 @@ class MemoryStore(ABC):
 
 @dataclass
 class RunMemories(MemoryStore):
-    """The memories of a run's clients in one folder; their index is written with the run's checkpoint.
+    """Memories of a run's clients, one file per client and round; the run's checkpoint holds the index."""
 
-    Attributes:
-        folder: holds one file per client and round.
-        index: file and sha256 of every client's memory.
-    """
-
-    folder: Path
     index: dict[ClientId, dict[str, str]] = field(default_factory=dict)
+    """File and sha256 of every client's memory."""
+
+    def path(self, entry: Mapping[str, str]) -> Path:
+        """Return the file of an entry; an index that somebody else wrote names nothing outside the folder."""
+        return self.folder / Path(entry["file"]).name
 
     def keep_only(self, names: set[str]) -> None:
         """Delete the files that no checkpoint names any more."""
         for path in self.folder.glob("*.safetensors"):
             if path.name not in names:
                 path.unlink()
-
-    def path(self, entry: dict[str, str]) -> Path:
-        """Return the file of an entry; an index that somebody else wrote names nothing outside the folder."""
-        return self.folder / Path(entry["file"]).name
 
     def _find(self, client: ClientId, before: int) -> tuple[Path, str | None] | None:
         entry = self.index.get(client)
@@ -70,11 +69,8 @@ class RunMemories(MemoryStore):
         self.index[client] = {"file": name, "sha256": sha256}
 
 
-@dataclass(frozen=True)
 class SiteMemories(MemoryStore):
-    """The memory of the client of a site for one run: one folder per round in which the client took part."""
-
-    folder: Path
+    """The memory of a site's client for one run: a folder with a manifest per round that it took part in."""
 
     def _find(self, client: ClientId, before: int) -> tuple[Path, str | None] | None:
         earlier = [number for number in self._rounds() if number < before]

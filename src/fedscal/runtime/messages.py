@@ -1,15 +1,17 @@
-"""Requests to clients, their responses, and both as frames on a pipe: JSON and safetensors, never pickle."""
+"""Requests to clients and their responses; as bytes both are frames of JSON and safetensors, never pickle."""
 
 from __future__ import annotations
 
+import json
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from fedscal.core.errors import FedscalError
+from fedscal.core.documents import LARGEST, parse_json
+from fedscal.core.errors import FedscalError, ModelRefused
 from fedscal.core.types import ClientId, Failure, Groups, Memory, Package, Reply, Weights
 from fedscal.core.weights import flatten, from_bytes, to_bytes, unflatten
-from fedscal.runtime.frames import Frame, read_frame, write_frame
 
 MODEL, WEIGHTS, PROFILE, REPORT = "server", "weights", "profile", "report:"
 """Groups of tensors: the model to evaluate, a client's model, its profile, and each of its reports."""
@@ -18,6 +20,9 @@ FAILED = "refused"
 EXPECTED = (ArithmeticError, RuntimeError, ValueError, MemoryError)
 """What a client's data, or the lack of memory, may raise in its training; anything else is a defect."""
 _MEMORY = "memory:"
+_LENGTHS = struct.Struct(">QQ")
+_NO_TENSORS = (8).to_bytes(8, "little") + b"{}      "
+"""An empty safetensors file."""
 _SCALARS = ("client", "round", "examples", "epochs", "seconds", "drift")
 
 
@@ -70,9 +75,13 @@ def failure(client: ClientId, error: Exception) -> Failure:
     return Failure(client, text or type(error).__name__, code, error)
 
 
-def write_request(stream: BinaryIO, request: Request) -> None:
-    """Write a request and flush."""
-    write_frame(stream, Frame(request.header, to_bytes(flatten(request.tensors))))
+def write_message(stream: BinaryIO, message: Request | Response | Failure) -> None:
+    """Write a message as a frame and flush."""
+    if isinstance(message, Failure):
+        header = {FAILED: message.reason, "client": message.client, "code": message.code}
+        return write_frame(stream, Frame(header))
+    plain = message.header if isinstance(message, Request) else message.scalars
+    return write_frame(stream, Frame(plain, to_bytes(flatten(message.tensors))))
 
 
 def read_request(stream: BinaryIO) -> Request | None:
@@ -81,26 +90,15 @@ def read_request(stream: BinaryIO) -> Request | None:
     return Request.of(frame.header, _tensors(frame)) if frame else None
 
 
-def write_response(stream: BinaryIO, response: Response | Failure) -> None:
-    """Write a response or a failure and flush."""
-    if isinstance(response, Failure):
-        header = {FAILED: response.reason, "client": response.client, "code": response.code}
-        write_frame(stream, Frame(header, to_bytes({})))
-    else:
-        write_frame(stream, Frame(response.scalars, to_bytes(flatten(response.tensors))))
-
-
 def read_response(stream: BinaryIO) -> Response | Failure | None:
     """Read a response or a failure; None where the stream ends."""
     frame = read_frame(stream)
-    if frame is None:
-        return None
-    if FAILED in frame.header:
+    if frame and FAILED in frame.header:
         return Failure(frame.header["client"], frame.header[FAILED], frame.header["code"])
-    return Response(frame.header, _tensors(frame))
+    return Response(frame.header, _tensors(frame)) if frame else None
 
 
-def _tensors(frame: Frame) -> dict[str, dict[str, Any]]:
+def _tensors(frame: Frame) -> Groups:
     return unflatten(from_bytes(frame.payload, "a message"))
 
 
@@ -141,3 +139,45 @@ def split_memory(groups: Groups) -> tuple[dict[str, Weights], dict[str, Weights]
     """Take ``join_memory`` back."""
     memory = {n.removeprefix(_MEMORY): group for n, group in groups.items() if n.startswith(_MEMORY)}
     return {n: group for n, group in groups.items() if not n.startswith(_MEMORY)}, memory
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A message in the form in which it travels: a JSON object, and tensors as bytes."""
+
+    header: Mapping[str, Any]
+    payload: bytes = _NO_TENSORS
+
+
+def write_frame(stream: BinaryIO, frame: Frame) -> None:
+    """Write a frame, and flush."""
+    text = json.dumps(frame.header).encode()
+    stream.write(_LENGTHS.pack(len(text), len(frame.payload)))
+    stream.write(text)
+    stream.write(frame.payload)
+    stream.flush()
+
+
+def read_frame(stream: BinaryIO) -> Frame | None:
+    """Read a frame; None where the stream ends, even in the middle of one."""
+    lengths = stream.read(_LENGTHS.size)
+    if len(lengths) < _LENGTHS.size:
+        return None
+    header_size, payload_size = _LENGTHS.unpack(lengths)
+    if header_size > LARGEST:
+        raise ModelRefused(f"a message's header has {header_size:,} bytes, more than it may")
+    header, payload = stream.read(header_size), stream.read(payload_size)
+    if len(header) < header_size or len(payload) < payload_size:
+        return None
+    return Frame(parse_header(header), payload)
+
+
+def parse_header(text: bytes) -> dict[str, Any]:
+    """Return a header that somebody else wrote."""
+    try:
+        header = parse_json(text)
+    except ValueError as error:
+        raise ModelRefused(f"the message's header cannot be read ({error})") from error
+    if not isinstance(header, dict):
+        raise ModelRefused("the message's header is not an object")
+    return header
