@@ -31,7 +31,7 @@ from fedscal.flower.schema import Schemas
 from fedscal.flower.transport import GridTransport
 from fedscal.methods import build_objective, build_rule
 from fedscal.models.network import predict
-from fedscal.runtime.evaluate import judge
+from fedscal.runtime.evaluate import client_metrics
 from fedscal.runtime.messages import Frame, training_response
 from fedscal.server.rule import ServerState
 from fedscal.server.screen import screen
@@ -44,7 +44,7 @@ SCHEMAS = Schemas(OBJECTIVE, RULE, style, 2, SOURCE, CLASSES, (1, SIDE, SIDE))
 PACKAGE = Package(3, 0.05, {"server": SOURCE})
 DATA = client_data(COUNT)
 REPLY, _ = local_update(PACKAGE, {}, DATA, OBJECTIVE, Training(2, 4), Streams(0, "a", 3), tiny_network())
-METRICS = judge(predict(tiny_network(), DATA.images, DATA.views.evaluate), None, blobs(COUNT)[1])
+METRICS = client_metrics(predict(tiny_network(), DATA.images, DATA.views.evaluate), None, blobs(COUNT)[1])
 STAMP = {"version": "0.1", "classes_sha256": "0" * 64, "model_sha256": "f" * 64}
 TRAINED = training_response(REPLY, {})
 NONE = encode({}, {}, [], SOURCE, "fp32").payload

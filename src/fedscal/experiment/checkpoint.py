@@ -80,15 +80,15 @@ class Checkpoints:
         damage = []
         for folder in self._folders():
             try:
-                found = self._load(folder)
-                require(found.round, found.record)
+                checkpoint = self._load(folder)
+                require(checkpoint.round, checkpoint.record)
             except ModelRefused as error:
                 damage.append(str(error))
                 continue
             for text in damage:
                 warnings.warn(f"{text} The checkpoint before it is used.", stacklevel=2)
-            self.memories.index = dict(found.memories)
-            return found
+            self.memories.index = dict(checkpoint.memories)
+            return checkpoint
         if damage:
             raise ModelRefused(f"no usable checkpoint is left. {damage[0]}")
         return None
@@ -112,8 +112,8 @@ class Checkpoints:
 
     def _folders(self) -> list[Path]:
         """Return the checkpoints, newest first."""
-        found = [path for path in self.folder.glob("round-*") if path.name[6:].isdecimal()]
-        return sorted(found, key=_number, reverse=True)
+        rounds = [path for path in self.folder.glob("round-*") if path.name[6:].isdecimal()]
+        return sorted(rounds, key=_number, reverse=True)
 
     def _forget_old(self) -> None:
         folders = self._folders()
@@ -122,7 +122,7 @@ class Checkpoints:
         try:
             manifests = [_manifest(folder) for folder in folders[:_KEEP]]
         except ModelRefused:
-            return  # damaged by another hand: what it may name is kept
+            return  # externally corrupted: keep the files that it may refer to
         self.memories.keep_only({entry["file"] for one in manifests for entry in one["memories"].values()})
 
 
@@ -133,12 +133,12 @@ def _number(folder: Path) -> int:
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     try:
-        found = unsealed(files.read_bytes(path, LARGEST))
-        wrong = misfit(found, _MANIFEST)
+        manifest = unsealed(files.read_bytes(path, LARGEST))
+        wrong = misfit(manifest, _MANIFEST)
     except OSError as error:
         wrong = error.strerror or "it cannot be read"
     except ValueError as error:
         wrong = str(error)
-    if wrong or found["round"] != _number(folder):
+    if wrong or manifest["round"] != _number(folder):
         raise ModelRefused(f"{path} is not the manifest of its round{f' ({wrong})' if wrong else ''}.")
-    return found
+    return manifest

@@ -26,11 +26,11 @@ Check = tuple[str, bool, str, str]
 def flower() -> Check:
     """Check the installed Flower."""
     try:
-        found = version("flwr")
+        installed = version("flwr")
     except PackageNotFoundError:
         return "flower", True, "not installed (needed for fedscal flower only)", ""
     advice = "pip install 'fedscal[flower]': every machine needs the same version"
-    return "flower", found.startswith(_WANTED), found, advice
+    return "flower", installed.startswith(_WANTED), installed, advice
 
 
 def certificates(folder: Path) -> Iterator[Check]:
@@ -44,9 +44,9 @@ def certificates(folder: Path) -> Iterator[Check]:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         days = (certificate.not_valid_after_utc - datetime.now(UTC)).days
         begun = certificate.not_valid_before_utc <= datetime.now(UTC)
-        found = f"{_names(certificate)}, {days} days left" + ("" if begun else ", not valid yet: the clock?")
+        state = f"{_names(certificate)}, {days} days left" + ("" if begun else ", not valid yet: the clock?")
         advice = "remove it and its key, and make new ones: fedscal flower certs"
-        yield str(path), days >= _SOON and begun, found, advice
+        yield str(path), days >= _SOON and begun, state, advice
     for path in sorted([*folder.rglob("*.key"), *folder.rglob("key")]):
         closed = path.stat().st_mode & 0o077 == 0
         yield str(path), closed, "for its owner only" if closed else "others may read it", f"chmod 600 {path}"

@@ -35,7 +35,7 @@ from fedscal.flower.processes import ProcessEnded
 from fedscal.flower.superlink import SECRET_HEADER
 
 _KNOWN = "already in use"
-"""What Flower says of a key that is registered."""
+"""Flower's message about a key that is registered."""
 _RETURN = 120.0
 """Seconds within which a SuperLink that was started again streams the log of a run again."""
 
@@ -122,9 +122,9 @@ class Control:
 
 
 def refuse_open_control(endpoint: Endpoint) -> None:
-    """Refuse to go on with a SuperLink that lets a stranger start runs: another Flower than was tried?"""
-    with httpx.Client(verify=ssl.create_default_context(cafile=str(endpoint.ca))) as stranger:
-        answer = stranger.post(f"https://{endpoint.address}/v1/control/list-runs")
+    """Refuse to go on with a SuperLink that lets anybody start runs: another Flower than was tried?"""
+    with httpx.Client(verify=ssl.create_default_context(cafile=str(endpoint.ca))) as anybody:
+        answer = anybody.post(f"https://{endpoint.address}/v1/control/list-runs")
     if answer.status_code != httpx.codes.FORBIDDEN:
         raise ProcessEnded("SuperLink does not ask for the operator's secret: install flwr 1.41.")
 

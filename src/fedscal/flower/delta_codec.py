@@ -87,7 +87,7 @@ def _narrow(tensor: Tensor, transport: str) -> Tensor:
 
 
 def _widen(tensor: Tensor, dtype: torch.dtype, transport: str) -> Tensor:
-    """Take ``_narrow`` back; a tensor of a wrong kind stays wrong, to be found by whoever screens it."""
+    """Take ``_narrow`` back; a tensor of a wrong kind stays wrong, for the check that follows."""
     return tensor.to(dtype) if _narrows(dtype, transport) and tensor.dtype == _NARROW[transport] else tensor
 
 

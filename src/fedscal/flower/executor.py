@@ -1,4 +1,4 @@
-"""Who executes tasks in place of Flower's own executor: the installed fedscal, and nothing that was sent.
+"""Executes tasks in place of Flower's own executor: the installed fedscal, and nothing that was sent.
 
     python -m fedscal.flower.executor site STATE_FOLDER ENDPOINT_FOLDER
     python -m fedscal.flower.executor server ENDPOINT_FOLDER
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("fedscal.executor")
 _POLL = 0.2
-"""Seconds between two looks for a task."""
+"""Seconds between two polls for a task."""
 _PATIENCE = 60.0
 """Seconds for which a peer on this machine that does not answer is asked again."""
 Handler = Callable[[Message], Message]

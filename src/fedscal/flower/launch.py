@@ -82,7 +82,7 @@ class Address:
             if self.authority:
                 raise UsageError(
                     f"the certificate of {self} is refused by {self.authority}: {error.verify_message}. "
-                    "Take ca.crt from this server, look at its names and dates, and at both clocks."
+                    "Take ca.crt from this server, check its names and dates, and both clocks."
                 ) from error
         except OSError:
             return

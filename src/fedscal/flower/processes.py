@@ -66,7 +66,7 @@ def environment(home: Path) -> dict[str, str]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": os.environ.get("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.5"),
-        # Flower starts its parts by name: those of this installation must be found first.
+        # Flower starts its parts by name: those of this installation come first.
         "PATH": _search_path(),
     }
     return {**os.environ, **fixed}

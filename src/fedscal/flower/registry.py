@@ -137,7 +137,7 @@ class Registry:
 
 
 def _start(info: NodeInfo) -> tuple[int, str]:
-    """Return what tells one start of a node from the next."""
+    """Identify one start of a node."""
     return info.node_id, info.last_activated_at
 
 

@@ -17,7 +17,7 @@ from fedscal.core.rng import Streams
 from fedscal.core.types import ClientId, Failure, Memory, Metrics, Package, Profile, Reply, Sweep, Weights
 from fedscal.models.device import device_memory
 from fedscal.models.network import Network, predict
-from fedscal.runtime.evaluate import judge
+from fedscal.runtime.evaluate import client_metrics
 from fedscal.runtime.messages import (
     MODEL,
     PROFILE,
@@ -80,4 +80,4 @@ class ClientService:
         data = self.data[client]
         sweep = Sweep(lambda: predict(self.network, data.images, data.views.evaluate))
         pseudo = self.objective.terms[0].prepare(sweep, None).get("pseudo_labels")
-        return judge(sweep, pseudo, self.labels.get(client))
+        return client_metrics(sweep, pseudo, self.labels.get(client))
