@@ -17,7 +17,7 @@ from safetensors.torch import load, save
 
 from fedscal.core.errors import DataRefused, ModelRefused, TooFewClients, UsageError
 from fedscal.experiment.spec import RunSpec
-from fedscal.flower import registry, server_app, simulated
+from fedscal.flower import client_app, registry, server_app
 from fedscal.flower.executor import site_service
 from fedscal.flower.launch import describe_site, format_assignments
 from fedscal.flower.records import from_records
@@ -56,14 +56,14 @@ def test_simulated_sites_are_the_clients_of_a_data_set(world, tmp_path, fedscal,
     keys = world.keys(clients=str(world.folder / "sites"))
     config = {"keys": format_assignments(keys), "out": str(tmp_path / "run")}
     nodes = [Context(1, n, {"partition-id": n, "num-partitions": 3}, RecordDict(), config) for n in range(3)]
-    grid = LocalGrid({node.node_id + 1: simulated.simulated_site(node) for node in nodes})
+    grid = LocalGrid({node.node_id + 1: client_app.simulated_site(node) for node in nodes})
     run(grid, tmp_path / "run", world, clients=keys["clients"])
     assert rows(tmp_path / "run") == rows(world.reference("fedscal", method="fedscal"))
 
 
 def test_a_supernode_that_was_started_by_hand_says_so():
     with pytest.raises(UsageError, match="fedscal flower site"):
-        simulated.simulated_site(Context(1, 1, {}, RecordDict(), {}))
+        client_app.simulated_site(Context(1, 1, {}, RecordDict(), {}))
 
 
 def test_a_resumed_run_has_the_same_bits_though_a_site_had_gone_on(grid, world, tmp_path, monkeypatch):

@@ -1,18 +1,24 @@
 """Flower's ClientApp: a message of the server becomes a request to the site, its response the reply.
 
 Sites of a deployment respond by their own executor and never load this app from what they were sent;
-Flower's simulation loads it from the installed package.
+Flower's simulation loads it from the installed package. It numbers the nodes, and node i is the i-th
+client of the run's data set.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from fedscal.core.errors import UsageError
+from fedscal.experiment.build import build_layout
+from fedscal.flower.config import run_directory, run_spec
 from fedscal.flower.records import from_records, to_records
-from fedscal.flower.simulated import simulated_site
 from fedscal.flower.site_service import SiteService
 from fedscal.runtime.messages import FAILED, Frame
 
@@ -25,22 +31,34 @@ app = ClientApp()
 @app.query()
 def handle(message: Message, context: Context) -> Message:
     """Handle a request of the server as the simulated site that the context names."""
+    return handle_message(lambda: simulated_site(context), message)
+
+
+def handle_message(site: Callable[[], SiteService], message: Message) -> Message:
+    """Handle a request of the server.
+
+    An error that Flower reports takes its text, paths and all, to the server; ours names its kind only.
+    """
     try:
-        return handle_message(simulated_site(context), message)
+        response = site().handle(from_records(message.content))
     except Exception as error:
-        return _failure(message, error)
+        _log.exception("the site cannot respond")
+        response = Frame({FAILED: f"{type(error).__name__}; the log of the site says more"})
+    return Message(to_records(response), reply_to=message)
 
 
-def handle_message(site: SiteService, message: Message) -> Message:
-    """Handle a request of the server."""
-    try:
-        return Message(to_records(site.handle(from_records(message.content))), reply_to=message)
-    except Exception as error:
-        return _failure(message, error)
+def simulated_site(context: Context) -> SiteService:
+    """Return the service of a simulated node, kept as long as its process lives."""
+    if "partition-id" not in context.node_config:
+        raise UsageError("this SuperNode was not started by 'fedscal flower site'")
+    number = int(context.node_config["partition-id"])
+    return _site(str(context.run_config["keys"]), run_directory(context), number)
 
 
-def _failure(message: Message, error: Exception) -> Message:
-    """Reply with a failure: an error that Flower reports takes its text, paths and all, to the server."""
-    _log.exception("the site cannot respond")
-    header = {FAILED: f"{type(error).__name__}; the log of the site says more"}
-    return Message(to_records(Frame(header)), reply_to=message)
+@lru_cache(maxsize=16)
+def _site(keys: str, out: Path, number: int) -> SiteService:
+    spec = run_spec(keys)
+    clients = build_layout(spec).clients
+    if number >= len(clients):
+        raise UsageError(f"node {number} has no client: the run has {len(clients)}")
+    return SiteService(clients[number], {**spec.flat(), **spec.hyper}, out / "sites" / clients[number])

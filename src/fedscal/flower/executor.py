@@ -171,7 +171,7 @@ def site(folder: Path, endpoint: Path) -> None:
     allowed = allowed_hashes(read_site_file(folder)["apps"])
     runtime = Runtime(Endpoint.read(endpoint))
     _log.info("site %s executes the apps %s", service.client, ", ".join(sorted(h[:12] for h in allowed)))
-    serve(runtime, at_site(runtime, allowed, lambda message: handle_message(service, message)))
+    serve(runtime, at_site(runtime, allowed, lambda message: handle_message(lambda: service, message)))
 
 
 # ---------------------------------------------------------------------------------------------- a server

@@ -279,33 +279,22 @@ def run_federation(
 
 def _follow(control: Control, number: int, log: Log) -> str:
     """Pass on the lines of a run until it ends; return the line by which it reports a failure."""
-    parser = _LogParser(log)
+    failure = ""
     try:
         for line in control.lines(number):
-            parser(line)
+            if line.startswith(ENDED):
+                failure = line
+            elif line.startswith("fedscal: "):
+                log(line.removeprefix("fedscal: "))
     except BaseException:  # who interrupts it does not want the server to go on unseen
         control.stop(number)
         raise
-    return parser.failure
+    return failure
 
 
 def format_assignments(keys: Mapping[str, Any]) -> str:
     """Return options as one would type them: Flower's configuration has no tables."""
     return shlex.join(f"{name}={value}" for name, value in keys.items())
-
-
-@dataclass
-class _LogParser:
-    """Reads the log of a run: passes our lines on, and keeps the one that reports a failure."""
-
-    log: Log
-    failure: str = ""
-
-    def __call__(self, line: str) -> None:
-        if line.startswith(ENDED):
-            self.failure = line
-        elif line.startswith("fedscal: "):
-            self.log(line.removeprefix("fedscal: "))
 
 
 def parse_error(line: str) -> FedscalError:
