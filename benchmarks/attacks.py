@@ -27,7 +27,7 @@ from fedscal.experiment.local import Local
 from fedscal.experiment.run import adapt
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec, parse_assignments
-from fedscal.runtime.local import InProcess
+from fedscal.runtime.local import LocalDriver
 
 KEYS = {"participation": 1.0, "rounds": 4, "local_epochs": 2, "source": "mnist", "workers": 1}
 DEFENCES: dict[str, dict[str, Any]] = {
@@ -81,7 +81,7 @@ ATTACKS: dict[str, Callable[[Weights, Weights], Model] | None] = {
 }
 
 
-class Attacked(InProcess):
+class Attacked(LocalDriver):
     """A driver whose first client answers with something else than it learned."""
 
     attack: Callable[[Weights, Weights], Model]
@@ -103,7 +103,7 @@ class WithAttacker(Local):
 
     def driver(
         self, experiment: Experiment, directory: RunDirectory, answered: Callable[[ClientId], None]
-    ) -> InProcess:
+    ) -> LocalDriver:
         """Return a driver with the bad client in it."""
         driver = super().driver(experiment, directory, answered)
         driver.__class__ = Attacked

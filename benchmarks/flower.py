@@ -29,8 +29,7 @@ from fedscal.experiment.run import adapt
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.source import source_model
 from fedscal.experiment.spec import RunSpec, dump_toml, parse_assignments
-from fedscal.flower import launch as machines
-from fedscal.flower import processes as programs
+from fedscal.flower import launch, processes
 from fedscal.flower.demo import federation
 
 DATA = {"benchmark": "digits", "source": "mnist"}
@@ -51,7 +50,11 @@ def seconds(lines: list[Line]) -> dict[str, float]:
 
 def simulate(folder: Path, keys: dict[str, Any], count: int) -> None:
     """Run under Ray, by Flower's own client; its SuperLink would outlive it."""
-    config: dict[str, Any] = {"keys": machines.in_words(keys), "out": str(folder / "simulation"), **LIMITS}
+    config: dict[str, Any] = {
+        "keys": launch.format_assignments(keys),
+        "out": str(folder / "simulation"),
+        **LIMITS,
+    }
     (folder / "run.toml").write_text(dump_toml(config))
     home = folder / "flwr"
     app = resources.files("fedscal.flower") / "app"
@@ -59,8 +62,8 @@ def simulate(folder: Path, keys: dict[str, Any], count: int) -> None:
     words = ["run", str(app), "--stream", "--run-config", str(folder / "run.toml")]
     try:
         subprocess.run(
-            [programs.program("flwr"), *words, "--federation-config", nodes],
-            env=programs.environment(home),
+            [processes.flower_program("flwr"), *words, "--federation-config", nodes],
+            env=processes.environment(home),
             stdout=subprocess.DEVNULL,
             check=True,
         )
@@ -82,7 +85,7 @@ def play(folder: Path, data: dict[str, Any], given: dict[str, Any]) -> Iterator[
         yield "simulation", RunDirectory(folder / "simulation")
     with federation(folder, names, data, model) as address:
         far = {**keys, "transport": transport, "clients": "flower:" + "+".join(names)}
-        machines.run(address, far, folder / "flower", LIMITS, resume=False, say=lambda text: None)
+        launch.run_federation(address, far, folder / "flower", LIMITS, resume=False, log=lambda text: None)
     yield "deployment", RunDirectory(folder / "flower")
 
 

@@ -30,8 +30,8 @@ from fedscal.experiment.metrics import bytes_up
 from fedscal.experiment.spec import RunSpec
 from fedscal.methods import METHODS
 from fedscal.models.network import Network, predict
-from fedscal.runtime.local import InProcess
-from fedscal.runtime.service import Site
+from fedscal.runtime.local import LocalDriver
+from fedscal.runtime.service import ClientService
 from fedscal.server.rounds import Round, Schedule, federate
 from fedscal.server.rule import Briefing, ServerRule, ServerState
 
@@ -47,7 +47,7 @@ class _SameMemory:
 
     memory: Memory
 
-    def get(self, client: ClientId) -> Memory:
+    def get(self, client: ClientId, before: int) -> Memory:
         return self.memory
 
     def put(self, client: ClientId, round_: int, memory: Memory) -> None:
@@ -90,10 +90,10 @@ class Cost:
 class Bench:
     """A federation at the start of its second round, to be played again and again."""
 
-    site: Site
+    site: ClientService
     rule: ServerRule
     schedule: Schedule
-    driver: InProcess
+    driver: LocalDriver
     state: ServerState
     clients: list[ClientId]
 
@@ -105,7 +105,7 @@ class Bench:
         parts = parts.with_clients(parts.clients_of_data())
         site, layout, rule = parts.service(parts.layout), parts.layout, parts.rule
         schedule, model = parts.schedule, snapshot(site.network.state_dict())
-        driver = InProcess(layout.clients, [site], _SameMemory({"previous": model}))
+        driver = LocalDriver(layout.clients, [site], _SameMemory({"previous": model}))
         gaussians = class_gaussians(torch.randn(100, 256), torch.arange(100) % 10, 10)
         profiles = driver.profile() if site.describe else {}
         briefing = Briefing(model, site.network.first_layer, spec.rounds, gaussians, profiles)

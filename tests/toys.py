@@ -12,7 +12,7 @@ from fedscal.client.step import Models, Step
 from fedscal.client.training import ClientData
 from fedscal.core.types import ClientId, Failure, Memory, Metrics, Package, Prediction, Reply, Weights
 from fedscal.models.network import Network
-from fedscal.runtime.local import InProcess
+from fedscal.runtime.local import LocalDriver
 from fedscal.server.rounds import Round, Schedule, federate
 from fedscal.server.rule import Briefing, ServerRule
 
@@ -103,7 +103,7 @@ def gaussians(width: int = 5) -> dict[str, Tensor]:
     return {"mean": 3 * torch.eye(CLASSES, width), "variance": torch.ones(CLASSES, width)}
 
 
-def briefing(source: Weights, driver: InProcess | None = None, rounds: int = 1) -> Briefing:
+def briefing(source: Weights, driver: LocalDriver | None = None, rounds: int = 1) -> Briefing:
     """Return what the server has before the first round; the clients' styles from a driver, if given."""
     layer = tiny_network().first_layer
     return Briefing(source, layer, rounds, gaussians(), driver.profile() if driver else {})
@@ -112,7 +112,7 @@ def briefing(source: Weights, driver: InProcess | None = None, rounds: int = 1) 
 class Kept(dict[ClientId, Memory]):
     """The clients' memories, in main memory."""
 
-    def get(self, client: ClientId, default: Memory | None = None) -> Memory:
+    def get(self, client: ClientId, before: object = None) -> Memory:
         return super().get(client, {})
 
     def put(self, client: ClientId, round_: int, memory: Memory) -> None:

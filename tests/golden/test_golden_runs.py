@@ -36,8 +36,8 @@ from fedscal.core.types import Weights
 from fedscal.data.views import AugmentedViews
 from fedscal.experiment.pretrain import SourceTraining, Trained, pretrain
 from fedscal.methods import METHODS, build_objective, build_rule
-from fedscal.runtime.local import InProcess
-from fedscal.runtime.service import Site
+from fedscal.runtime.local import LocalDriver
+from fedscal.runtime.service import ClientService
 from fedscal.server.rounds import Schedule, federate
 from fedscal.server.rule import Briefing
 from toys import Kept, blobs, tiny_network
@@ -101,7 +101,7 @@ def rounds_of(case: str, start: Trained) -> list[tuple[float, float]]:
     method, _, chosen = case.partition("+")
     adaptation = chosen or METHODS[method].adaptation
     drawn = {client: blobs(24, 10 + i, bright) for i, (client, bright) in enumerate(BRIGHTNESS.items())}
-    site = Site(
+    site = ClientService(
         data={client: ClientData(images, VIEWS) for client, (images, _) in drawn.items()},
         labels={client: labels for client, (_, labels) in drawn.items()},
         network=tiny_network(),
@@ -111,7 +111,7 @@ def rounds_of(case: str, start: Trained) -> list[tuple[float, float]]:
         describe=METHODS[method].profile,
     )
     rule, schedule = build_rule(method, {}), Schedule(rounds=3, participation=0.75, lr=0.05)
-    driver = InProcess(sorted(drawn), [site], Kept())
+    driver = LocalDriver(sorted(drawn), [site], Kept())
     found = []
     profiles, layer = driver.profile() if site.describe else {}, site.network.first_layer
     state = rule.init(Briefing(start.weights, layer, schedule.rounds, start.gaussians, profiles))

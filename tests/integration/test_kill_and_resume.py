@@ -185,7 +185,7 @@ def test_a_worker_that_dies_costs_its_client_one_round_and_not_the_run(fedscal, 
 
 
 def test_a_worker_that_dies_while_it_judges_does_not_end_the_run_as_a_bug(fedscal, tmp_path):
-    place = ("fedscal.runtime.service", "Site.evaluate")
+    place = ("fedscal.runtime.service", "ClientService.evaluate")
     ended = _kill_a_worker_at(fedscal, Gate(tmp_path / "gate"), place, tmp_path / "run")
     assert ended.code != 1, ended.err
     assert "Traceback" not in ended.err

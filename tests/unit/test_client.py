@@ -24,7 +24,7 @@ from fedscal.core.types import Memory, Package, Reply
 from fedscal.methods import build_objective
 from fedscal.models.network import Network
 from fedscal.runtime import service as site_module
-from fedscal.runtime.service import Site
+from fedscal.runtime.service import ClientService
 from toys import NoiseViews, client_data, tiny_network
 
 TRAINING = Training(epochs=2, batch_size=4)
@@ -294,7 +294,7 @@ def test_a_site_hands_no_label_to_training(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(site_module, "local_update", heard)
     network, labels = tiny_network(), {"a": torch.full((10,), mark)}
     objective = build_objective("fedscal", "shot", {})
-    site = Site({"a": client_data(10)}, labels, network, objective, TRAINING, seed=0)
+    site = ClientService({"a": client_data(10)}, labels, network, objective, TRAINING, seed=0)
     replied = site.train("a", Package(1, 0.05, {"server": weights.snapshot(network.state_dict())}), {})
     assert len(list(tensors_in(handed, set()))) > len(network.state_dict()), "images and models are found"
     assert marked(site), "the labels of the site would be found"

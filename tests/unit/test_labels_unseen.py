@@ -12,7 +12,7 @@ from fedscal.experiment import experiment as parts
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.spec import RunSpec
 from fedscal.methods import METHODS
-from fedscal.runtime.local import InProcess
+from fedscal.runtime.local import LocalDriver
 from fedscal.server.rounds import federate
 from toys import Kept, briefing
 
@@ -28,7 +28,7 @@ def adapted(spec: RunSpec) -> tuple[str, list[float]]:
     experiment = built(spec)
     site, rule = experiment.service(experiment.layout), experiment.rule
     source = weights.snapshot(site.network.state_dict())
-    driver = InProcess(sorted(site.data), [site], Kept())
+    driver = LocalDriver(sorted(site.data), [site], Kept())
     state = rule.init(briefing(source, driver if site.describe else None, spec.rounds))
     for done in federate(rule, driver, state, experiment.schedule, spec.seed):
         state = done.state

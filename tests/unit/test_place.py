@@ -26,8 +26,8 @@ from fedscal.methods import METHODS, build_objective
 from fedscal.models import device as place
 from fedscal.models.device import computes_in_bfloat16, find_device, in_pieces, put
 from fedscal.models.network import Network
-from fedscal.runtime.local import InProcess
-from fedscal.runtime.service import Site
+from fedscal.runtime.local import LocalDriver
+from fedscal.runtime.service import ClientService
 from toys import SIDE, Kept, blobs, tiny_network
 
 VIEWS = AugmentedViews(mean=(0.5,), std=(0.25,), flip=True)
@@ -51,10 +51,10 @@ def update(network: Network, method: str = "fedscal", training: Training = TRAIN
     ]
 
 
-def site(network: Network) -> Site:
+def site(network: Network) -> ClientService:
     images, labels = blobs(20)
     data, objective = ClientData(images, VIEWS), build_objective("fedscal", "shot", {})
-    return Site({"c": data}, {"c": labels}, network, objective, TRAINING, seed=0)
+    return ClientService({"c": data}, {"c": labels}, network, objective, TRAINING, seed=0)
 
 
 def largest_gap(a: Reply, b: Reply) -> float:
@@ -221,7 +221,7 @@ def full(images: Tensor) -> Prediction:
 def test_a_full_device_ends_the_run_and_names_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     network = tiny_network()
     start = weights.snapshot(network.state_dict())
-    driver = InProcess(["c"], [site(network)], Kept())
+    driver = LocalDriver(["c"], [site(network)], Kept())
     monkeypatch.setattr(network, "forward", full)
     with pytest.raises(OutOfSpace, match="set micro_batch"):
         list(driver.exchange({"c": Package(1, 0.05, {"server": start})}))

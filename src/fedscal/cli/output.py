@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedscal.core.text import duration
 from fedscal.experiment.callbacks import Callback
+from fedscal.experiment.progress import Lines, describe
 from fedscal.methods import described
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from fedscal.server.rule import ServerState
 
 console = Console()
-_LINE_EVERY = 5.0
-"""Seconds between two lines about the steps of a stage."""
 _WHOLE_STAGE = 1e9
 """Seconds that the time left is reckoned from: all, as one round or run may take hours."""
 _TONES = {"better": "green", "worse": "bold red", "same": "yellow", "unknown": "yellow"}
@@ -93,41 +90,6 @@ class Bar(Callback):
             self._progress.update(self._task, completed=total)
 
 
-class Lines(Callback):
-    """Plain lines for a log file."""
-
-    def __init__(self) -> None:
-        self._started = self._spoke = self._began = time.monotonic()
-        self._total = self._done = 0
-
-    def stage(self, name: str, total: int) -> None:
-        """Name the stage."""
-        self._total, self._done, self._began = total, 0, time.monotonic()
-        print_plain(name)
-
-    def advance(self) -> None:
-        """Count the steps, and say so now and then."""
-        self._done += 1
-        now = time.monotonic()
-        if now - self._spoke > _LINE_EVERY:
-            left = (now - self._began) / self._done * (self._total - self._done)
-            print_plain(f"{self._done}/{self._total}  {now - self._started:.0f} s, {duration(left)} left")
-            self._spoke = now
-
-    def round(self, line: Line, state: ServerState | None) -> None:
-        """Print one line a round."""
-        spent = time.monotonic() - self._started
-        text = f"round {line['round']}/{self._total}  {describe(line)}  {spent:.0f} s"
-        print_plain(text)
-
-    def warn(self, text: str) -> None:
-        """Print a warning."""
-        print_plain(f"warning: {text}")
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
 class Quiet(Callback):
     """Nothing until the end."""
 
@@ -139,14 +101,7 @@ def listener(quiet: bool) -> Bar | Lines | Quiet:
     """Return the listener that suits the terminal."""
     if quiet:
         return Quiet()
-    return Bar() if console.is_terminal else Lines()
-
-
-def describe(line: Line) -> str:
-    """Return a round in a few words."""
-    if "accuracy" in line:
-        return f"average {line['accuracy']['server']['average']:.1f} %"
-    return f"entropy {line['signals']['entropy']:.2f}"
+    return Bar() if console.is_terminal else Lines(print_plain)
 
 
 def print_result(path: Path) -> None:

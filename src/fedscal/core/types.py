@@ -177,7 +177,14 @@ class Reply:
 
 @dataclass(frozen=True)
 class Failure:
-    """A client without a usable reply in this round, and why."""
+    """A client that did not answer, or whose answer was refused, and why.
+
+    Attributes:
+        code: the exit code of the error's kind.
+        error: the exception itself, where it was raised in this process; it never travels.
+    """
 
     client: ClientId
     reason: str
+    code: int = 1
+    error: Exception | None = field(default=None, compare=False, repr=False)

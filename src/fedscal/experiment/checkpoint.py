@@ -18,8 +18,9 @@ from typing import Any
 from fedscal.core import files, weights
 from fedscal.core.documents import LARGEST, misfit, sealed, unsealed
 from fedscal.core.errors import ModelRefused
-from fedscal.core.types import ClientId, Memory
+from fedscal.core.types import ClientId
 from fedscal.models.store import read_tensors
+from fedscal.runtime.memory import RunMemories
 from fedscal.server.rule import ServerState
 
 _KEEP = 2
@@ -29,34 +30,6 @@ _MANIFEST = {
     "files": {"state.safetensors": str},
     "memories": {str: {"file": str, "sha256": str}},
 }
-
-
-class DiskMemories:
-    """The clients' memories as files, so that main memory does not grow with the number of clients."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.index: dict[ClientId, dict[str, str]] = {}
-
-    def get(self, client: ClientId) -> Memory:
-        """Return a client's memory; empty before its first participation."""
-        if client not in self.index:
-            return {}
-        entry = self.index[client]
-        return weights.unflatten(read_tensors(self._folder / Path(entry["file"]).name, entry["sha256"]))
-
-    def put(self, client: ClientId, round_: int, memory: Memory) -> None:
-        """Write a client's memory of a round beside the older one, which a resumed run may still need."""
-        data = weights.to_bytes(weights.flatten(memory))
-        name = f"{client}-{round_:04}.safetensors"
-        files.write_bytes(self._folder / name, data)
-        self.index[client] = {"file": name, "sha256": files.sha256(data)}
-
-    def keep_only(self, names: set[str]) -> None:
-        """Delete the files that no checkpoint names any more."""
-        for path in self._folder.glob("*.safetensors"):
-            if path.name not in names:
-                path.unlink()
 
 
 @dataclass(frozen=True)
@@ -81,7 +54,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.memories = DiskMemories(folder / "memory")
+        self.memories = RunMemories(folder / "memory")
 
     def save(self, round_: int, state: ServerState, record: str = "") -> None:
         """Write the round's checkpoint, then let go of older ones; ``record``: the sha256 of the metrics."""
@@ -107,15 +80,15 @@ class Checkpoints:
         damage = []
         for folder in self._folders():
             try:
-                found = self._load(folder)
-                require(found.round, found.record)
+                checkpoint = self._load(folder)
+                require(checkpoint.round, checkpoint.record)
             except ModelRefused as error:
                 damage.append(str(error))
                 continue
             for text in damage:
                 warnings.warn(f"{text} The checkpoint before it is used.", stacklevel=2)
-            self.memories.index = dict(found.memories)
-            return found
+            self.memories.index = dict(checkpoint.memories)
+            return checkpoint
         if damage:
             raise ModelRefused(f"no usable checkpoint is left. {damage[0]}")
         return None
@@ -131,7 +104,7 @@ class Checkpoints:
         try:
             tensors = read_tensors(folder / "state.safetensors", manifest["files"]["state.safetensors"])
             for entry in manifest["memories"].values():
-                read_tensors(self.folder / "memory" / Path(entry["file"]).name, entry["sha256"])
+                read_tensors(self.memories.path(entry), entry["sha256"])
             state = ServerState.of(weights.unflatten(tensors))
         except ValueError as error:
             raise ModelRefused(f"{folder / 'manifest.json'} is not a checkpoint's manifest.") from error
@@ -139,8 +112,8 @@ class Checkpoints:
 
     def _folders(self) -> list[Path]:
         """Return the checkpoints, newest first."""
-        found = [path for path in self.folder.glob("round-*") if path.name[6:].isdecimal()]
-        return sorted(found, key=_number, reverse=True)
+        rounds = [path for path in self.folder.glob("round-*") if path.name[6:].isdecimal()]
+        return sorted(rounds, key=_number, reverse=True)
 
     def _forget_old(self) -> None:
         folders = self._folders()
@@ -149,7 +122,7 @@ class Checkpoints:
         try:
             manifests = [_manifest(folder) for folder in folders[:_KEEP]]
         except ModelRefused:
-            return  # damaged by another hand: what it may name is kept
+            return  # externally corrupted: keep the files that it may refer to
         self.memories.keep_only({entry["file"] for one in manifests for entry in one["memories"].values()})
 
 
@@ -160,12 +133,12 @@ def _number(folder: Path) -> int:
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     try:
-        found = unsealed(files.read_bytes(path, LARGEST))
-        wrong = misfit(found, _MANIFEST)
+        manifest = unsealed(files.read_bytes(path, LARGEST))
+        wrong = misfit(manifest, _MANIFEST)
     except OSError as error:
         wrong = error.strerror or "it cannot be read"
     except ValueError as error:
         wrong = str(error)
-    if wrong or found["round"] != _number(folder):
+    if wrong or manifest["round"] != _number(folder):
         raise ModelRefused(f"{path} is not the manifest of its round{f' ({wrong})' if wrong else ''}.")
-    return found
+    return manifest

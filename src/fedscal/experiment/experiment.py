@@ -34,7 +34,7 @@ from fedscal.models.device import find_device, put
 from fedscal.models.network import Network
 from fedscal.models.registry import build_network, normalisation
 from fedscal.models.store import read_card
-from fedscal.runtime.service import Site
+from fedscal.runtime.service import ClientService
 from fedscal.server.authors import oscillating_rates
 from fedscal.server.rounds import Schedule
 from fedscal.server.rule import ServerRule
@@ -156,11 +156,11 @@ class Experiment:
             raise TooFewClients(f"no client of {self.spec.benchmark} has an image")
         return Layout(rows, empty)
 
-    def service(self, layout: Layout) -> Site:
+    def service(self, layout: Layout) -> ClientService:
         """Return the clients' side for the clients of a layout: images, and apart from them labels."""
         images = {domain: cache.images(self.data, domain) for domain, _ in layout.rows.values()}
         truth = {domain: labels(self.data, domain) for domain in images}
-        return Site(
+        return ClientService(
             data={c: ClientData(take(images[d], r), self.data.views) for c, (d, r) in layout.rows.items()},
             labels={c: known[r] for c, (d, r) in layout.rows.items() if (known := truth[d]) is not None},
             network=self.network,

@@ -13,7 +13,8 @@ from fedscal.data.benchmark import Benchmark
 from fedscal.experiment.experiment import Experiment, Layout
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.models.device import find_device
-from fedscal.runtime.local import Executor, InProcess, WorkerProcess, worker_count
+from fedscal.runtime.local import LocalDriver, WorkerProcess, worker_count
+from fedscal.runtime.protocols import Executor
 from fedscal.server.rounds import Driver
 
 
@@ -42,7 +43,7 @@ class Local:
 
     def driver(
         self, experiment: Experiment, directory: RunDirectory, answered: Callable[[ClientId], None]
-    ) -> InProcess:
+    ) -> LocalDriver:
         """Start as many worker processes as the cores and the round's clients allow."""
         spec, layout = experiment.execution, experiment.layout
         asked = len(experiment.schedule.sample(layout.clients, spec.seed, 1))
@@ -53,7 +54,7 @@ class Local:
         executors: list[Executor] = (
             [WorkerProcess(begin) for _ in range(count)] if count > 1 else [experiment.service(layout)]
         )
-        return InProcess(layout.clients, executors, directory.checkpoints.memories, answered)
+        return LocalDriver(layout.clients, executors, directory.checkpoints.memories, answered)
 
 
 def prepare_data(data: Benchmark, progress: Progress) -> None:

@@ -1,1 +1,1 @@
-"""The adapter to Flower: the only place that imports flwr."""
+"""The adapter to Flower: the only package that imports flwr."""

@@ -1,4 +1,4 @@
-"""Keys and certificates of a federation: an authority, the server's certificate, and one key a site."""
+"""Certificates of a federation: an authority, the server's certificate, and one key per site."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST_NAME = 64
 """What a certificate allows for its first name."""
 
 
-def make_keys(folder: Path, hosts: Sequence[str], sites: Sequence[str], days: int) -> list[Path]:
+def make_certificates(folder: Path, hosts: Sequence[str], sites: Sequence[str], days: int) -> list[Path]:
     """Make what is not there yet; return the files that were written.
 
     ``folder`` gets ``ca.crt``, ``ca.key``, ``server.crt``, ``server.key``, and for every site a folder
@@ -73,7 +73,7 @@ def _make_server(folder: Path, hosts: Sequence[str], days: int) -> list[Path]:
     authority = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
     signer = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
-        raise UsageError(f"{folder / 'ca.key'} is not a key that 'fedscal flower keys' made.")
+        raise UsageError(f"{folder / 'ca.key'} is not a key that 'fedscal flower certs' made.")
     key = ec.generate_private_key(ec.SECP384R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
     names = x509.SubjectAlternativeName([_alternative(host) for host in hosts])

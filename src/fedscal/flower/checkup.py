@@ -19,41 +19,41 @@ from fedscal.flower.launch import Address
 _SOON = 30
 _SKEW = 60.0
 _WANTED = "1.41."
-Found = tuple[str, bool, str, str]
-"""What was looked at, whether it is well, what was found, and what to do."""
+Check = tuple[str, bool, str, str]
+"""What was checked, whether it is well, the result, and what to do."""
 
 
-def flower() -> Found:
-    """Look at the installed Flower."""
+def flower() -> Check:
+    """Check the installed Flower."""
     try:
-        found = version("flwr")
+        installed = version("flwr")
     except PackageNotFoundError:
         return "flower", True, "not installed (needed for fedscal flower only)", ""
     advice = "pip install 'fedscal[flower]': every machine needs the same version"
-    return "flower", found.startswith(_WANTED), found, advice
+    return "flower", installed.startswith(_WANTED), installed, advice
 
 
-def certificates(folder: Path) -> Iterator[Found]:
-    """Look at every certificate of a folder of keys: its dates, its names, and who may read its keys."""
-    with from_extra("flower", "a look at certificates"):
+def certificates(folder: Path) -> Iterator[Check]:
+    """Check every certificate of a folder: its dates, its names, and who may read its keys."""
+    with from_extra("flower", "a check of certificates"):
         from cryptography import x509
     paths = sorted(folder.rglob("*.crt"))
     if not paths:
-        raise UsageError(f"{folder} holds no certificate: fedscal flower keys {folder} --sites ...")
+        raise UsageError(f"{folder} holds no certificate: fedscal flower certs {folder} --sites ...")
     for path in paths:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         days = (certificate.not_valid_after_utc - datetime.now(UTC)).days
         begun = certificate.not_valid_before_utc <= datetime.now(UTC)
-        found = f"{_names(certificate)}, {days} days left" + ("" if begun else ", not valid yet: the clock?")
-        advice = "remove it and its key, and make new ones: fedscal flower keys"
-        yield str(path), days >= _SOON and begun, found, advice
+        state = f"{_names(certificate)}, {days} days left" + ("" if begun else ", not valid yet: the clock?")
+        advice = "remove it and its key, and make new ones: fedscal flower certs"
+        yield str(path), days >= _SOON and begun, state, advice
     for path in sorted([*folder.rglob("*.key"), *folder.rglob("key")]):
         closed = path.stat().st_mode & 0o077 == 0
         yield str(path), closed, "for its owner only" if closed else "others may read it", f"chmod 600 {path}"
 
 
 def _names(certificate: object) -> str:
-    with from_extra("flower", "a look at certificates"):
+    with from_extra("flower", "a check of certificates"):
         from cryptography import x509
     assert isinstance(certificate, x509.Certificate)
     try:
@@ -64,14 +64,14 @@ def _names(certificate: object) -> str:
     return ", ".join(hosts)
 
 
-def server(address: Address) -> Iterator[Found]:
-    """Look at a server from here: is it reached, is its certificate good, does its clock agree."""
+def server(address: Address) -> Iterator[Check]:
+    """Check a server from here: is it reached, is its certificate good, does its clock agree."""
     reached = address.open()
     yield f"server {address}", reached, "reached" if reached else "nobody listens", "start it; open its port"
     if not reached:
         return
     try:
-        address.refuse_impostor()
+        address.verify_certificate()
     except UsageError as error:
         yield "its certificate", False, str(error), "copy ca.crt from the server"
         return
@@ -97,8 +97,8 @@ def _skew(address: Address) -> float | None:
     return (email.utils.parsedate_to_datetime(date) - datetime.now(UTC)).total_seconds() if date else None
 
 
-def port(number: int) -> Found:
-    """Look whether a port of this machine is free."""
+def port(number: int) -> Check:
+    """Check whether a port of this machine is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

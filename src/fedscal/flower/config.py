@@ -13,7 +13,7 @@ from fedscal.experiment.spec import RunSpec, parse_assignments
 
 
 def run_directory(context: Context) -> Path:
-    """Return where the server writes the run: the place that was named, or one of the run's own."""
+    """Return the directory of a run: the one that was named, or one of the run's own."""
     return Path(str(context.run_config["out"]) or f"runs/flower-{context.run_id}")
 
 

@@ -31,13 +31,13 @@ from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from fedscal.core.errors import UsageError
 from fedscal.flower.app_hash import installed_app, installed_hash
 from fedscal.flower.endpoint import Endpoint
-from fedscal.flower.processes import ProgramEnded
+from fedscal.flower.processes import ProcessEnded
 from fedscal.flower.superlink import SECRET_HEADER
 
 _KNOWN = "already in use"
-"""What Flower says of a key that is registered."""
+"""Flower's message about a key that is registered."""
 _RETURN = 120.0
-"""Seconds within which a SuperLink that was started again goes on telling of a run."""
+"""Seconds within which a SuperLink that was started again streams the log of a run again."""
 
 
 class Control:
@@ -66,12 +66,12 @@ class Control:
         """Register a site's key under its name; one that is known is left as it is."""
         key = load_ssh_public_key(public_key.read_bytes())
         if not isinstance(key, EllipticCurvePublicKey):
-            raise UsageError(f"{public_key} is not a key that 'fedscal flower keys' made.")
+            raise UsageError(f"{public_key} is not a key that 'fedscal flower certs' made.")
         try:
             self._client.RegisterNode(RegisterNodeRequest(public_key=public_key_to_bytes(key), name=name))
         except httpx.HTTPStatusError as error:
             if _KNOWN not in error.response.text:
-                raise ProgramEnded(f"{name} cannot be registered: {_reason(error)}") from error
+                raise ProcessEnded(f"{name} cannot be registered: {_reason(error)}") from error
 
     def start(self, config: Mapping[str, Any]) -> int:
         """Start a run of the installed app; return its number."""
@@ -80,9 +80,9 @@ class Control:
         try:
             answer = self._client.StartRun(request)
         except httpx.HTTPError as error:
-            raise ProgramEnded(f"the server does not start a run: {_reason(error)}") from error
+            raise ProcessEnded(f"the server does not start a run: {_reason(error)}") from error
         if not answer.HasField("run_id"):
-            raise ProgramEnded("the server does not start a run; its log says why.")
+            raise ProcessEnded("the server does not start a run; its log says why.")
         return int(answer.run_id)
 
     def in_progress(self, out: Path) -> int | None:
@@ -93,7 +93,7 @@ class Control:
         return int(here[0]) if here else None
 
     def lines(self, run: int) -> Iterator[str]:
-        """Yield what a run says until it ends; a server that is started again is asked again."""
+        """Yield the log of a run until it ends; a server that is started again is asked again."""
         seen, rest, silent_since = 0.0, "", time.monotonic()
         while True:
             try:
@@ -105,13 +105,13 @@ class Control:
                     yield rest
                 return
             except httpx.HTTPError as error:
-                if self._anew() or time.monotonic() - silent_since > _RETURN:
-                    raise ProgramEnded(
-                        f"the server tells nothing more of the run: {_reason(error)}"
+                if self._restarted() or time.monotonic() - silent_since > _RETURN:
+                    raise ProcessEnded(
+                        f"the server sends no more of the log of the run: {_reason(error)}"
                     ) from error
                 time.sleep(1)
 
-    def _anew(self) -> bool:
+    def _restarted(self) -> bool:
         """Whether the server was started anew, which ends its runs."""
         return self._endpoint.operator_secret.read_text() != self._secret
 
@@ -122,15 +122,15 @@ class Control:
 
 
 def refuse_open_control(endpoint: Endpoint) -> None:
-    """Refuse to go on with a SuperLink that lets a stranger start runs: another Flower than was tried?"""
-    with httpx.Client(verify=ssl.create_default_context(cafile=str(endpoint.ca))) as stranger:
-        answer = stranger.post(f"https://{endpoint.address}/v1/control/list-runs")
+    """Refuse to go on with a SuperLink that lets anybody start runs: another Flower than was tried?"""
+    with httpx.Client(verify=ssl.create_default_context(cafile=str(endpoint.ca))) as anybody:
+        answer = anybody.post(f"https://{endpoint.address}/v1/control/list-runs")
     if answer.status_code != httpx.codes.FORBIDDEN:
-        raise ProgramEnded("SuperLink does not ask for the operator's secret: install flwr 1.41.")
+        raise ProcessEnded("SuperLink does not ask for the operator's secret: install flwr 1.41.")
 
 
 def _reason(error: httpx.HTTPError) -> str:
     if isinstance(error, httpx.HTTPStatusError):
-        told = FlowerError.from_json(error.response.text)
-        return str(told.message) if told else f"HTTP {error.response.status_code}"
+        parsed = FlowerError.from_json(error.response.text)
+        return str(parsed.message) if parsed else f"HTTP {error.response.status_code}"
     return str(error) or type(error).__name__

@@ -1,54 +1,63 @@
-"""Flower's Grid as a driver of the round loop: the clients are machines far away."""
+"""Flower's Grid as a driver of the round loop: each client is a site, a machine of its own."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, TypeVar
 
 from fedscal.core.errors import TooFewClients
-from fedscal.core.types import ClientId, Failure, Groups, Metrics, Package, Reply, Weights
-from fedscal.flower import delta_codec as parcel
-from fedscal.flower.registry import Roster, check_stamp
-from fedscal.flower.schema import Form, Forms, NotAllowed
-from fedscal.flower.transport import Answer, Letter
-from fedscal.runtime.messages import PROFILE, WEIGHTS, package_header, reply_of
+from fedscal.core.types import ClientId, Failure, Metrics, Package, Reply, Weights
+from fedscal.flower.delta_codec import decode, encode
+from fedscal.flower.registry import Registry, check_stamp
+from fedscal.flower.schema import NotAllowed, Schema, Schemas
+from fedscal.flower.transport import NodeRequest
+from fedscal.runtime.messages import (
+    MODEL,
+    PROFILE,
+    WEIGHTS,
+    Frame,
+    Request,
+    Response,
+    reply_of,
+    training_request,
+)
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 @dataclass
-class OverFlower:
-    """A driver over the sites of a roster.
+class FlowerDriver:
+    """A driver over the sites of a registry.
 
     Attributes:
         clients: the sites that the run names.
-        roster: which of them are there.
-        forms: what the sites' answers may hold.
-        run: the name under which a site keeps this run's memory.
-        keys: the keys of the run that its sites need.
+        registry: which of them are connected.
+        schemas: what the sites' responses may hold.
+        run: the name under which a site stores this run's memory.
+        keys: the options of the run that its sites need.
         transport: how floats travel.
-        timeout: seconds until a site that does not answer is given up.
-        patience: seconds to wait for a site when none of a round's is there.
-        judged: what each site said last of a model; stands in for a site that cannot be reached.
+        timeout: seconds until a site that does not respond is given up.
+        patience: seconds to wait for a site when none of a round's is connected.
+        last_metrics: each site's last evaluation; stands in for a site that cannot be reached.
     """
 
     clients: Sequence[ClientId]
-    roster: Roster
-    forms: Forms
+    registry: Registry
+    schemas: Schemas
     run: str
     keys: Mapping[str, Any]
     transport: str
     timeout: float
     patience: float
-    judged: dict[ClientId, Metrics] = field(default_factory=dict)
+    last_metrics: dict[ClientId, Metrics] = field(default_factory=dict)
     answered: Callable[[ClientId], None] = lambda client: None
     _own: dict[ClientId, tuple[Weights, Metrics]] = field(default_factory=dict)
 
-    def __enter__(self) -> OverFlower:
+    def __enter__(self) -> FlowerDriver:
         return self
 
     def __exit__(
@@ -57,97 +66,93 @@ class OverFlower:
         """The grid is Flower's to close."""
 
     def exchange(self, packages: Mapping[ClientId, Package]) -> Iterator[Reply | Failure]:
-        """Yield the sites' answers as they come."""
-        self.roster.await_any(packages, self.patience)
+        """Yield the sites' replies as they come."""
+        self.registry.wait_for_any(packages, self.patience)
         self._own.clear()
-        requests = {c: (package_header(p), p.models) for c, p in packages.items()}
 
-        def read(client: ClientId, answer: Answer) -> tuple[Reply, Metrics]:
-            form = self.forms.training(client, self._images(client), packages[client], self.transport)
-            groups = self._opened(client, answer, form, [WEIGHTS])
-            return reply_of(answer.header, groups), self._metrics(client, answer)
+        def read(client: ClientId, frame: Frame) -> tuple[Reply, Metrics]:
+            schema = self.schemas.training(client, self._images(client), packages[client], self.transport)
+            response = self._decode(client, frame, schema, [WEIGHTS])
+            return reply_of(response)[0], self._metrics(client, response)
 
-        for client, found in self._ask("train", requests, read):
+        requests = {client: training_request(client, package, {}) for client, package in packages.items()}
+        for client, trained in self._request(requests, read):
             self.answered(client)
-            if isinstance(found, str):
-                yield Failure(client, found)
+            if isinstance(trained, Failure):
+                yield trained
             else:
-                self._own[client] = (found[0].weights, found[1])
-                yield found[0]
+                self._own[client] = (trained[0].weights, trained[1])
+                yield trained[0]
 
     def profile(self) -> dict[ClientId, Weights]:
-        """Let every site tell of itself."""
+        """Collect the profile of every site."""
 
-        def read(client: ClientId, answer: Answer) -> Weights:
-            return self._opened(client, answer, self.forms.profile(client))[PROFILE]
+        def read(client: ClientId, frame: Frame) -> Weights:
+            return self._decode(client, frame, self.schemas.profile(client)).tensors[PROFILE]
 
-        found: dict[ClientId, Weights] = {}
-        for client, told in self._ask("profile", {client: ({}, {}) for client in self.clients}, read):
-            if isinstance(told, str):
-                raise TooFewClients(f"{client} told nothing of itself: {told}")
-            found[client] = told
-        return {client: found[client] for client in sorted(found)}
+        profiles: dict[ClientId, Weights] = {}
+        for client, profile in self._request({c: Request("profile", [c]) for c in self.clients}, read):
+            if isinstance(profile, Failure):
+                raise TooFewClients(f"{client} sent no profile: {profile.reason}")
+            profiles[client] = profile
+        return {client: profiles[client] for client in sorted(profiles)}
 
     def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
-        """Let each site judge its model; for one that is not reached its last numbers stand, marked stale."""
-        told = {c: self._own[c][1] for c, m in models.items() if c in self._own and self._own[c][0] is m}
-        requests: dict[ClientId, tuple[Mapping[str, Any], Groups]] = {
-            client: ({}, {"server": model}) for client, model in models.items() if client not in told
+        """Let each site evaluate its model; of one that is not reached the last metrics stand, as stale."""
+        results = {c: self._own[c][1] for c, m in models.items() if c in self._own and self._own[c][0] is m}
+        requests = {
+            client: Request("evaluate", [client], tensors={MODEL: model})
+            for client, model in models.items()
+            if client not in results
         }
 
-        def read(client: ClientId, answer: Answer) -> Metrics:
-            self._opened(client, answer, self.forms.judgement(client, self._images(client)))
-            return self._metrics(client, answer)
+        def read(client: ClientId, frame: Frame) -> Metrics:
+            schema = self.schemas.evaluation(client, self._images(client))
+            return self._metrics(client, self._decode(client, frame, schema))
 
-        for client, found in self._ask("evaluate", requests, read):
-            if isinstance(found, str):
-                told[client] = self._stale(client, found)
+        for client, metrics in self._request(requests, read):
+            if isinstance(metrics, Failure):
+                results[client] = self._stale(metrics)
             else:
-                self.judged[client] = told[client] = found
-        return {client: told[client] for client in sorted(told)}
+                self.last_metrics[client] = results[client] = metrics
+        return {client: results[client] for client in sorted(results)}
 
     def _images(self, client: ClientId) -> int:
-        return self.roster.sites[client].images
+        return self.registry.sites[client].images
 
-    def _opened(
-        self, client: ClientId, answer: Answer, form: Form, models: Sequence[str] = ()
-    ) -> Mapping[str, Weights]:
-        """Return the tensors of an answer of the same federation, if all of it is on the list."""
-        check_stamp(client, answer.header, self.roster.stamp)
-        whole, others = parcel.unpack(models, answer.payload, self.forms.source, self.transport)
-        groups = {**whole, **others}
-        form.check(answer.header, groups)
-        return groups
+    def _decode(self, client: ClientId, frame: Frame, schema: Schema, models: Sequence[str] = ()) -> Response:
+        """Return a response from a site of the same federation, if all of it is on the list."""
+        check_stamp(client, frame.header, self.registry.stamp)
+        tensors = decode(frame, models, self.schemas.source, self.transport)
+        schema.check(frame.header, tensors)
+        return Response(frame.header, tensors)
 
-    def _metrics(self, client: ClientId, answer: Answer) -> Metrics:
-        """Return what a site says of a model: the same names always, or a record would lack some."""
-        found: Metrics = answer.header["metrics"]
-        if found.keys() != self.judged.get(client, found).keys():
-            raise NotAllowed("its answer tells other numbers of a model than those before")
-        return found
+    def _metrics(self, client: ClientId, response: Response) -> Metrics:
+        """Return a site's evaluation: the same names always, or a record would lack some."""
+        metrics: Metrics = response.scalars["metrics"]
+        if metrics.keys() != self.last_metrics.get(client, metrics).keys():
+            raise NotAllowed("its answer has other metrics of a model than those before")
+        return metrics
 
-    def _stale(self, client: ClientId, reason: str) -> Metrics:
-        _log.warning("%s did not judge a model: %s", client, reason)
-        if client not in self.judged:
-            raise TooFewClients(f"{client} did not judge the source model: {reason}")
-        return {**self.judged[client], "stale": 1.0}
+    def _stale(self, failure: Failure) -> Metrics:
+        _log.warning("%s did not evaluate a model: %s", failure.client, failure.reason)
+        if failure.client not in self.last_metrics:
+            raise TooFewClients(f"{failure.client} did not evaluate the source model: {failure.reason}")
+        return {**self.last_metrics[failure.client], "stale": 1.0}
 
-    def _ask(
-        self,
-        do: str,
-        requests: Mapping[ClientId, tuple[Mapping[str, Any], Groups]],
-        read: Callable[[ClientId, Answer], T],
-    ) -> Iterator[tuple[ClientId, T | str]]:
-        """Send requests to the sites that are there; the others are answered for."""
+    def _request(
+        self, requests: Mapping[ClientId, Request], read: Callable[[ClientId, Frame], T]
+    ) -> Iterator[tuple[ClientId, T | Failure]]:
+        """Send requests to the connected sites; the others have failed."""
         if requests:
-            self.roster.meet()
-        letters = {}
-        for client, (header, models) in requests.items():
-            if client not in self.roster.sites:
-                yield client, self.roster.absence(client)
+            self.registry.update()
+        encoded = {}
+        for client, request in requests.items():
+            if client not in self.registry.sites:
+                yield client, Failure(client, self.registry.why_missing(client))
                 continue
-            names, payload = parcel.pack(models, {}, self.forms.source, self.transport)
-            full = {**header, "do": do, "client": client, "run": self.run, "keys": dict(self.keys)}
-            node = self.roster.sites[client].node
-            letters[client] = Letter(node, parcel.described(full, names, self.transport), payload)
-        yield from self.roster.post.ask(letters, self.timeout, read)
+            full = replace(request, scalars={**request.scalars, "run": self.run, "keys": dict(self.keys)})
+            models = list(request.tensors)
+            frame = encode(full.header, request.tensors, models, self.schemas.source, self.transport)
+            encoded[client] = NodeRequest(self.registry.sites[client].node, frame)
+        yield from self.registry.transport.exchange(encoded, self.timeout, read)

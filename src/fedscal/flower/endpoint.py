@@ -38,11 +38,11 @@ class Endpoint:
     def create(cls, folder: Path, port: int = 0) -> Endpoint:
         """Make certificate and secrets anew; a port of 0 means any that is free."""
         with from_extra("flower", "fedscal flower"):
-            from fedscal.flower.certificates import make_keys
+            from fedscal.flower.certificates import make_certificates
         shutil.rmtree(folder, ignore_errors=True)
         os.chmod(files.make_dir(folder), 0o700)
         made = cls(folder.resolve(), port or free_port())
-        make_keys(folder, [HOST], [], _DAYS)
+        make_certificates(folder, [HOST], [], _DAYS)
         for secret in (made.executor_secret, made.operator_secret):
             files.write_bytes(secret, secrets.token_hex(32).encode())
         files.write_json(folder / "endpoint.json", {"port": made.port})

@@ -1,4 +1,4 @@
-"""Who executes tasks in place of Flower's own executor: the installed fedscal, and nothing that was sent.
+"""Executes tasks in place of Flower's own executor: the installed fedscal, and nothing that was sent.
 
     python -m fedscal.flower.executor site STATE_FOLDER ENDPOINT_FOLDER
     python -m fedscal.flower.executor server ENDPOINT_FOLDER
@@ -44,15 +44,14 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message
 from fedscal.core import files
 from fedscal.flower.app_hash import allowed_hashes
 from fedscal.flower.endpoint import Endpoint
-from fedscal.flower.lifetime import end_with_parent
-from fedscal.flower.processes import described, program
+from fedscal.flower.processes import end_with_parent, flower_program, read_site_file
 
 if TYPE_CHECKING:
-    from fedscal.flower.site_service import Bench
+    from fedscal.flower.site_service import SiteService
 
 _log = logging.getLogger("fedscal.executor")
 _POLL = 0.2
-"""Seconds between two looks for a task."""
+"""Seconds between two polls for a task."""
 _PATIENCE = 60.0
 """Seconds for which a peer on this machine that does not answer is asked again."""
 Handler = Callable[[Message], Message]
@@ -154,25 +153,25 @@ def _heartbeat(client: RuntimeHttpClient) -> Any:
         sender.stop()
 
 
-def bench_in(folder: Path) -> Bench:
-    """Return the bench of the site that is described in a folder."""
-    from fedscal.flower.site_service import Bench  # torch, which a server's executor does not need
+def site_service(folder: Path) -> SiteService:
+    """Return the service of the site that is described in a folder."""
+    from fedscal.flower.site_service import SiteService  # torch, which a server's executor does not need
 
-    site = described(folder)
-    return Bench(site["name"], site["keys"], folder)
+    described = read_site_file(folder)
+    return SiteService(described["name"], described["keys"], folder)
 
 
 def site(folder: Path, endpoint: Path) -> None:
     """Serve the site that ``fedscal flower site`` described in a folder."""
-    from fedscal.flower.client_app import answered_by
+    from fedscal.flower.client_app import handle_message
 
-    bench = bench_in(folder)
+    service = site_service(folder)
     # torch imports this at the first optimiser step: seconds that had better pass before the first request.
     importlib.import_module("torch._dynamo")
-    allowed = allowed_hashes(described(folder)["apps"])
+    allowed = allowed_hashes(read_site_file(folder)["apps"])
     runtime = Runtime(Endpoint.read(endpoint))
-    _log.info("site %s executes the apps %s", bench.client, ", ".join(sorted(h[:12] for h in allowed)))
-    serve(runtime, at_site(runtime, allowed, lambda message: answered_by(bench, message)))
+    _log.info("site %s executes the apps %s", service.client, ", ".join(sorted(h[:12] for h in allowed)))
+    serve(runtime, at_site(runtime, allowed, lambda message: handle_message(lambda: service, message)))
 
 
 # ---------------------------------------------------------------------------------------------- a server
@@ -211,7 +210,7 @@ def _server_app(endpoint: Endpoint, token: str) -> int:
     with tempfile.NamedTemporaryFile("w", dir=endpoint.folder, prefix="token-") as file:
         file.write(token)
         file.flush()
-        argv = [program("flwr-serverapp"), "--runtime-api-address", endpoint.address]
+        argv = [flower_program("flwr-serverapp"), "--runtime-api-address", endpoint.address]
         argv += ["--token-file", file.name, "--root-certificates", str(endpoint.ca)]
         argv += ["--parent-pid", str(os.getpid())]
         return subprocess.run(

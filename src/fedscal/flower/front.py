@@ -1,4 +1,4 @@
-"""The only door of a server that is open to the network: it passes what sites need, and nothing else.
+"""The only part of a server that is open to the network: it passes what sites need, and nothing else.
 
     python -m fedscal.flower.front CONFIG_FILE
 
@@ -26,7 +26,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedscal.core.documents import read_json
 from fedscal.flower.endpoint import HOST, Endpoint
-from fedscal.flower.lifetime import end_with_parent
+from fedscal.flower.processes import end_with_parent
 
 _log = logging.getLogger("fedscal.front")
 _PREFIX = "/v1/fleet/"

@@ -1,7 +1,7 @@
 """The parts of a federation as commands: a server, a site, and a run.
 
 A server is SuperLink on loopback, an executor of its runs, and a front for the sites; a site is a
-SuperNode and an executor that holds the images. Each part is started again when it ends, and all of
+SuperNode and an executor that holds the images. Each process is started again when it ends, and all of
 them end with the command that started them.
 """
 
@@ -25,16 +25,25 @@ from fedscal.core.extras import from_extra
 from fedscal.data.remote import site_name
 from fedscal.experiment.spec import RunSpec
 from fedscal.flower.endpoint import HOST, Endpoint, reachable
-from fedscal.flower.processes import ENDED, SITE_FILE, Part, ProgramEnded, environment, keep, kept, wait_for
+from fedscal.flower.processes import (
+    ENDED,
+    SITE_FILE,
+    ProcessEnded,
+    SupervisedProcess,
+    environment,
+    supervise,
+    supervised,
+    wait_for,
+)
 
 if TYPE_CHECKING:
     from fedscal.flower.control import Control
 
 _START = 300.0
-_LOOK, _DEAF = 5.0, 60.0
-"""Seconds between two looks at a node's pulse, and without one until it is taken for deaf."""
+_CHECK, _LOST = 5.0, 60.0
+"""Seconds between two checks of a node's heartbeat, and without one until its connection is lost."""
 _SERVER_FILES = {"certificate": "server.crt", "key": "server.key"}
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 Front = Literal["built-in", "nginx"]
 
 
@@ -63,8 +72,8 @@ class Address:
         """Whether somebody listens there."""
         return reachable(self.host, self.port)
 
-    def refuse_impostor(self) -> None:
-        """Refuse a server that the authority does not vouch for; one that is silent may come yet."""
+    def verify_certificate(self) -> None:
+        """Refuse a server whose certificate the authority did not sign; an unreachable one is no error."""
         context = ssl.create_default_context(cafile=str(self.authority) if self.authority else None)
         try:
             with socket.create_connection((self.host, self.port), 5) as connection:
@@ -73,7 +82,7 @@ class Address:
             if self.authority:
                 raise UsageError(
                     f"the certificate of {self} is refused by {self.authority}: {error.verify_message}. "
-                    "Take ca.crt from this server, look at its names and dates, and at both clocks."
+                    "Take ca.crt from this server, check its names and dates, and both clocks."
                 ) from error
         except OSError:
             return
@@ -81,15 +90,17 @@ class Address:
             raise UsageError(f"the server {self} speaks TLS: give --key FILE in place of --insecure.")
 
 
-def serve(keys: Path | None, host: str, port: int, state: Path, say: Say, front: Front = "built-in") -> None:
+def run_server(
+    keys: Path | None, host: str, port: int, state: Path, log: Log, front: Front = "built-in"
+) -> None:
     """Run the server until it is ended: SuperLink on loopback, who executes its runs, and a front.
 
     Args:
-        keys: what ``fedscal flower keys`` made; None: in the clear, and any site may join.
+        keys: what ``fedscal flower certs`` made; None: in the clear, and any site may join.
         host: the address that the front listens on.
         port: the port that the front listens on.
         state: where the server keeps its database and its secrets.
-        say: who is told how it goes.
+        log: takes lines about its progress.
         front: what stands before SuperLink.
     """
     with from_extra("flower", "fedscal flower server"):
@@ -97,26 +108,26 @@ def serve(keys: Path | None, host: str, port: int, state: Path, say: Say, front:
     address = Address("127.0.0.1" if host == "0.0.0.0" else host, port, keys / "ca.crt" if keys else None)
     if address.open():
         raise UsageError(f"port {port} of {address.host} is in use: end what listens there, or give --port.")
-    with files.only_process(state), kept() as parts:
-        endpoint, env = Endpoint.create(local(state)), environment(state / "flwr")
-        parts.append(Part(_superlink(endpoint, state, signed=keys is not None), env))
-        wait_for(endpoint.open, parts[0].start(say), _START)
+    with files.only_process(state), supervised() as parts:
+        endpoint, env = Endpoint.create(local_folder(state)), environment(state / "flwr")
+        parts.append(SupervisedProcess(_superlink(endpoint, state, signed=keys is not None), env))
+        wait_for(endpoint.open, parts[0].start(log), _START)
         refuse_open_control(endpoint)
         with Control(endpoint) as control:
             names = register(keys, control) if keys else []
         parts += [
-            Part(_module("executor", "server", endpoint.folder), env),
-            Part(_FRONTS[front](host, port, keys, endpoint), env),
+            SupervisedProcess(_module("executor", "server", endpoint.folder), env),
+            SupervisedProcess(_FRONTS[front](host, port, keys, endpoint), env),
         ]
         for part in parts[1:]:
-            running = part.start(say)
+            running = part.start(log)
         wait_for(address.open, running, _START)
-        say(f"server ready at {host}:{port}" + (f", keys of {', '.join(names)}" if names else ""))
-        keep(parts, say)
+        log(f"server ready at {host}:{port}" + (f", keys of {', '.join(names)}" if names else ""))
+        supervise(parts, log)
 
 
-def local(state: Path) -> Path:
-    """Return where a server or a site keeps what only its own processes may know."""
+def local_folder(state: Path) -> Path:
+    """Return the folder of what only the processes of a server or of a site may know."""
     return state / "local"
 
 
@@ -165,7 +176,7 @@ def register(keys: Path, control: Control) -> list[str]:
 def describe_site(
     name: str, data: Path | None, keys: Mapping[str, Any], state: Path, apps: Sequence[str] = ()
 ) -> RunSpec:
-    """Write down what a site is, for the processes that work for it; return its part of a run's spec."""
+    """Write the description of a site, for its processes; return its part of a run's spec."""
     own = dict(keys)
     if data is not None:
         if not data.is_dir():
@@ -179,123 +190,116 @@ def describe_site(
     return RunSpec.make(**own)
 
 
-def join(state: Path, address: Address, key: Path | None, port: int, retry: float, say: Say) -> None:
+def run_site(state: Path, address: Address, key: Path | None, port: int, retry: float, log: Log) -> None:
     """Run a site until it is ended: a SuperNode without images, and the executor that holds them.
 
     A server that does not admit the site, or not yet, is asked again every ``retry`` seconds; 0: never.
     """
-    address.refuse_impostor()
+    address.verify_certificate()
     if port and reachable(HOST, port):
         raise UsageError(f"port {port} of this machine is in use: give another --port, or none.")
-    with files.only_process(state), kept() as parts:
-        endpoint = Endpoint.create(local(state), port)
-        pulse = Pulse(endpoint.folder / "pulse", address)
-        node = _supernode(state, pulse.path, address, key, endpoint)
-        lives = None if retry else 1
+    with files.only_process(state), supervised() as parts:
+        endpoint = Endpoint.create(local_folder(state), port)
+        heartbeat = Heartbeat(endpoint.folder / "heartbeat", address)
+        node = _supernode(state, heartbeat.path, address, key, endpoint)
+        attempts = None if retry else 1
         parts += [
-            Part(node, environment(state / "flwr"), retry, lives, steady=math.inf, healthy=pulse.felt),
-            Part(_module("executor", "site", state, endpoint.folder)),
+            SupervisedProcess(
+                node, environment(state / "flwr"), retry, attempts, stable=math.inf, healthy=heartbeat.alive
+            ),
+            SupervisedProcess(_module("executor", "site", state, endpoint.folder)),
         ]
         for part in parts:
-            part.start(say)
-        say(f"site started, server {address}; its images are held by a process of their own")
-        keep(parts, say)
+            part.start(log)
+        log(f"site started, server {address}; its images are held by a process of their own")
+        supervise(parts, log)
 
 
-def _supernode(state: Path, pulse: Path, address: Address, key: Path | None, endpoint: Endpoint) -> list[str]:
-    argv = _module("supernode", state, pulse, "--superlink", address, *endpoint.tls_flags())
+def _supernode(
+    state: Path, heartbeat: Path, address: Address, key: Path | None, endpoint: Endpoint
+) -> list[str]:
+    argv = _module("supernode", state, heartbeat, "--superlink", address, *endpoint.tls_flags())
     argv += ["--root-certificates", str(address.authority)] if address.authority else ["--insecure"]
     return [*argv, *(["--auth-supernode-private-key", str(key)] if key else [])]
 
 
 @dataclass
-class Pulse:
-    """Whether a SuperNode and its server hear each other: the node touches a file at every heartbeat.
+class Heartbeat:
+    """Whether a SuperNode is connected to its server: the node touches a file at every heartbeat.
 
     Attributes:
         path: that file.
-        address: the server; while nobody listens there, the node's silence is not its fault.
+        address: the server; while nobody listens there, a node is not to blame.
     """
 
     path: Path
     address: Address
-    _next_look: float = 0.0
-    _deaf_since: float = math.inf
+    _next_check: float = 0.0
+    _lost_since: float = math.inf
 
-    def felt(self) -> bool:
-        """Whether the node is not known to be deaf."""
+    def alive(self) -> bool:
+        """Whether the node is not known to have lost its connection."""
         now = time.monotonic()
-        if now >= self._next_look:
-            self._next_look = now + _LOOK
-            deaf = self._silent() and self.address.open()
-            self._deaf_since = min(self._deaf_since, now) if deaf else math.inf
-        return now - self._deaf_since < _DEAF
+        if now >= self._next_check:
+            self._next_check = now + _CHECK
+            lost = self._missed() and self.address.open()
+            self._lost_since = min(self._lost_since, now) if lost else math.inf
+        return now - self._lost_since < _LOST
 
-    def _silent(self) -> bool:
+    def _missed(self) -> bool:
         try:
-            return time.time() - self.path.stat().st_mtime > _DEAF
+            return time.time() - self.path.stat().st_mtime > _LOST
         except OSError:
             return False
 
 
-def run(
-    endpoint: Endpoint, keys: Mapping[str, Any], out: Path, limits: Mapping[str, Any], resume: bool, say: Say
+def run_federation(
+    endpoint: Endpoint, keys: Mapping[str, Any], out: Path, limits: Mapping[str, Any], resume: bool, log: Log
 ) -> None:
     """Run a federation to its end; its errors come back with their exit codes."""
     with from_extra("flower", "fedscal flower run"):
         from fedscal.flower.control import Control
     if not endpoint.open():
         raise UsageError(f"the server of {endpoint.folder.parent} does not run: fedscal flower server")
-    config = {"keys": in_words(keys), "out": str(out.resolve()), "resume": resume, **limits}
+    config = {"keys": format_assignments(keys), "out": str(out.resolve()), "resume": resume, **limits}
     with Control(endpoint) as control:
         before = control.in_progress(out) if resume else None
         if before is not None:  # the command that started it was killed, not the run
-            say(f"run {before} is going on; following it")
-            last = _follow(control, before, say)
+            log(f"run {before} is going on; following it")
+            last = _follow(control, before, log)
         if before is None or not (last or (out / "summary.json").exists()):
-            last = _follow(control, control.start(config), say)
+            last = _follow(control, control.start(config), log)
     if last:
-        raise told(last)
+        raise parse_error(last)
     if not (out / "summary.json").exists():
-        raise ProgramEnded(
+        raise ProcessEnded(
             f"the run ended without a result; go on with it: fedscal flower run --resume {out}"
         )
 
 
-def _follow(control: Control, number: int, say: Say) -> str:
-    """Pass on what a run says until it ends; return how it says that it failed."""
-    ear = _Ear(say)
+def _follow(control: Control, number: int, log: Log) -> str:
+    """Pass on the lines of a run until it ends; return the line by which it reports a failure."""
+    failure = ""
     try:
         for line in control.lines(number):
-            ear(line)
+            if line.startswith(ENDED):
+                failure = line
+            elif line.startswith("fedscal: "):
+                log(line.removeprefix("fedscal: "))
     except BaseException:  # who interrupts it does not want the server to go on unseen
         control.stop(number)
         raise
-    return ear.last
+    return failure
 
 
-def in_words(keys: Mapping[str, Any]) -> str:
-    """Return keys as one would type them: Flower's configuration has no tables."""
+def format_assignments(keys: Mapping[str, Any]) -> str:
+    """Return options as one would type them: Flower's configuration has no tables."""
     return shlex.join(f"{name}={value}" for name, value in keys.items())
 
 
-@dataclass
-class _Ear:
-    """Hears what a run says: passes our lines on, and keeps how it ended."""
-
-    say: Say
-    last: str = ""
-
-    def __call__(self, line: str) -> None:
-        if line.startswith(ENDED):
-            self.last = line
-        elif line.startswith("fedscal: "):
-            self.say(line.removeprefix("fedscal: "))
-
-
-def told(line: str) -> FedscalError:
-    """Return the error that a run's last words tell of."""
+def parse_error(line: str) -> FedscalError:
+    """Return the error that the last line of a run reports."""
     number, _, text = line.removeprefix(ENDED).strip().partition(": ")
     kinds: Sequence[type[FedscalError]] = FedscalError.__subclasses__()
-    kind = next((kind for kind in kinds if str(kind.exit_code) == number), ProgramEnded)
+    kind = next((kind for kind in kinds if str(kind.exit_code) == number), ProcessEnded)
     return kind(text)

@@ -43,7 +43,7 @@ http {{
             proxy_ssl_verify on;
             proxy_ssl_name 127.0.0.1;
             proxy_intercept_errors on;
-            # 444 closes the connection: Flower's node tries again, where an answer of 5xx leaves it deaf.
+            # 444 closes the connection: Flower's node tries again; an answer of 5xx ends its heartbeat.
             error_page 500 502 503 504 = @drop;
         }}
         location @drop {{ return 444; }}

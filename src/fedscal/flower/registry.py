@@ -1,31 +1,36 @@
-"""Who is there: nodes of Flower and the clients that they speak for, proved by a handshake."""
+"""The sites of a run: Flower's nodes and the clients that they speak for, proved by a handshake."""
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from fedscal.core.errors import DataRefused, FedscalError, ModelRefused, TooFewClients, UsageError
 from fedscal.core.fields import printable, shown
-from fedscal.core.types import ClientId
-from fedscal.flower.delta_codec import pack, unpack
-from fedscal.flower.schema import greeting
-from fedscal.flower.transport import Answer, Letter, Post, said
+from fedscal.core.types import ClientId, Failure
+from fedscal.flower.delta_codec import decode, encode
+from fedscal.flower.schema import handshake
+from fedscal.flower.transport import GridTransport, NodeRequest, TimedOut, describe_error
+from fedscal.runtime.messages import Frame, Request
 
 _log = logging.getLogger(__name__)
-_HELLO = 120.0
+_HANDSHAKE = 120.0
 """Seconds for a handshake: a site may decode its images for it."""
-_LOOK = 1.0
+_HANDSHAKES = 2
+"""Handshakes that a node may leave unanswered until the rounds go on without it; a restart begins anew."""
+_POLL = 1.0
 
 
 @dataclass(frozen=True)
-class Site:
-    """What a site said of itself."""
+class RegisteredSite:
+    """A site as its handshake describes it."""
 
     node: int
     domain: str
@@ -33,57 +38,62 @@ class Site:
 
 
 @dataclass
-class Roster:
+class Registry:
     """The sites of a run, and at which node each is reached.
 
     Attributes:
         grid: Flower's connection to the nodes.
-        post: carries the handshakes.
+        transport: carries the handshakes.
         expected: the sites that the run names.
         stamp: version, classes and source model that every site must have.
-        keys: the keys of the run, for which a site counts its images.
-        warn: who is told of strangers.
+        keys: the options of the run, for which a site counts its images.
+        warn: takes warnings about nodes that are left out.
     """
 
     grid: Grid
-    post: Post
+    transport: GridTransport
     expected: Collection[ClientId]
     stamp: Mapping[str, str]
     keys: Mapping[str, Any]
     warn: Callable[[str], None] = _log.warning
-    sites: dict[ClientId, Site] = field(default_factory=dict)
+    sites: dict[ClientId, RegisteredSite] = field(default_factory=dict)
     refused: dict[ClientId, FedscalError] = field(default_factory=dict)
     _strangers: set[int] = field(default_factory=set)
+    _unanswered: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     @property
     def missing(self) -> list[ClientId]:
-        """The expected sites that are not there."""
+        """The expected sites that are not connected."""
         return sorted(set(self.expected) - self.sites.keys())
 
-    def meet(self) -> None:
-        """Forget the nodes that are gone and shake hands with the new ones."""
-        nodes = {info.node_id: info.name for info in self.grid.get_nodes()}
+    def update(self) -> None:
+        """Remove the nodes that are gone and shake hands with the new ones."""
+        nodes = {info.node_id: info for info in self.grid.get_nodes()}
         self.sites = {client: site for client, site in self.sites.items() if site.node in nodes}
         known = {site.node for site in self.sites.values()} | self._strangers
-        hello = {"do": "hello", "keys": dict(self.keys)}
-        nothing = pack({}, {}, {}, "fp32")[1]
-        letters = {str(node): Letter(node, hello, nothing) for node in nodes if node not in known}
-        for name, answer in self.post.ask(letters, _HELLO, lambda name, answer: answer):
-            node = int(name)
-            if isinstance(answer, Answer):
-                self._admit(node, nodes[node], answer)
+        frame = encode(Request("hello", [], {"keys": dict(self.keys)}).header, {}, [], {}, "fp32")
+        requests = {
+            str(node): NodeRequest(node, frame)
+            for node, info in nodes.items()
+            if node not in known and self._unanswered[_start(info)] < _HANDSHAKES
+        }
+        for name, response in self.transport.exchange(requests, _HANDSHAKE, lambda name, frame: frame):
+            info = nodes[int(name)]
+            if isinstance(response, Failure):
+                self._unanswered[_start(info)] += isinstance(response, TimedOut)
+                self.warn(f"{info.name or f'node {name}'}: {response.reason}")
             else:
-                self.warn(f"{nodes[node] or f'node {node}'}: {answer}")
+                self._admit(info.node_id, info.name, response)
 
-    def _admit(self, node: int, registered: str, answer: Answer) -> None:
-        client = answer.header.get("client")
+    def _admit(self, node: int, registered: str, response: Frame) -> None:
+        client = response.header.get("client")
         if not isinstance(client, str) or client not in self.expected:
             self._strangers.add(node)
             self.warn(f"a site that this run does not name was left out: {registered or shown(client)}")
             return
         try:
-            self._check(client, registered, answer.header)
-            self.sites[client] = _site(node, client, answer)
+            self._check(client, registered, response.header)
+            self.sites[client] = _site(node, client, response)
             self.refused.pop(client, None)
         except FedscalError as error:
             self.refused[client] = error
@@ -99,39 +109,45 @@ class Roster:
             )
         check_stamp(client, header, self.stamp)
 
-    def gather(self, seconds: float) -> None:
-        """Wait until every expected site is there; what a person must mend is an error at once."""
+    def wait_for_all(self, seconds: float) -> None:
+        """Wait until every expected site is connected; what a person must mend is an error at once."""
         end = time.monotonic() + seconds
         while True:
-            self.meet()
+            self._unanswered.clear()  # nothing else is waited for: a site that is slow is asked again
+            self.update()
             if self.refused:
                 raise self.refused[min(self.refused)]
             if not self.missing:
                 return
             if time.monotonic() > end:
                 raise TooFewClients(f"{', '.join(self.missing)} did not come within {seconds:g} s.")
-            time.sleep(_LOOK)
+            time.sleep(_POLL)
 
-    def await_any(self, clients: Collection[ClientId], seconds: float) -> None:
-        """Wait until one of the clients is there: a round that nobody can answer is no round."""
+    def wait_for_any(self, clients: Collection[ClientId], seconds: float) -> None:
+        """Wait until one of the clients is connected: without any there is no round."""
         end = time.monotonic() + seconds
-        self.meet()
+        self.update()
         while not self.sites.keys() & set(clients) and time.monotonic() < end:
-            time.sleep(_LOOK)
-            self.meet()
+            time.sleep(_POLL)
+            self.update()
 
-    def absence(self, client: ClientId) -> str:
+    def why_missing(self, client: ClientId) -> str:
         """Say why a client cannot be reached."""
         return str(self.refused.get(client, "is not connected"))
 
 
-def _site(node: int, client: ClientId, answer: Answer) -> Site:
-    """Return what a site says of itself, if it is on the list."""
+def _start(info: NodeInfo) -> tuple[int, str]:
+    """Identify one start of a node."""
+    return info.node_id, info.last_activated_at
+
+
+def _site(node: int, client: ClientId, response: Frame) -> RegisteredSite:
+    """Return the site that a handshake describes, if all of it is on the list."""
     try:
-        greeting(client).check(answer.header, unpack([], answer.payload, {}, "fp32")[1])
+        handshake(client).check(response.header, decode(response, [], {}, "fp32"))
     except Exception as error:  # whatever it is, it is this handshake's failure
-        raise ModelRefused(f"the handshake of {client} was refused: {said(error)}") from error
-    return Site(node, answer.header["domain"], answer.header["images"])
+        raise ModelRefused(f"the handshake of {client} was refused: {describe_error(error)}") from error
+    return RegisteredSite(node, response.header["domain"], response.header["images"])
 
 
 def check_stamp(client: ClientId, header: Mapping[str, Any], wanted: Mapping[str, str]) -> None:

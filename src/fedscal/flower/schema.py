@@ -1,8 +1,8 @@
-"""What a site's answers may hold: one list, held against every answer where it leaves and where it arrives.
+"""What a site's responses may hold: one list, checked where they leave and where they arrive.
 
 Numbers about the training, the model's own tensors, and what the method reveals by its row. No text but
-names, hashes and a sentence about what went wrong; no other tensor, no path. Site and server make the list
-from what both know: the run's keys and the source model.
+names, hashes and a sentence about a failure; no other tensor, no path. Site and server make the list from
+what both have: the run's options and the source model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedscal.core.types import ClientId, Groups, Package, Profile, Weights
 from fedscal.core.weights import flatten, unlike
 from fedscal.experiment.spec import RunSpec
 from fedscal.methods import build_objective, build_rule, method
-from fedscal.runtime.messages import PROFILE, REPORT, WEIGHTS
+from fedscal.runtime.messages import FAILED, PROFILE, REPORT, WEIGHTS
 from fedscal.server.rule import ServerRule
 from fedscal.server.screen import IMAGES, MOST, training_record
 
@@ -35,7 +35,7 @@ _IN_PATHS = frozenset("/\\")
 
 
 class NotAllowed(ModelRefused):
-    """An answer holds something that is not on the list, or lacks what is."""
+    """A response holds something that is not on the list, or lacks what is."""
 
 
 def _is_word(value: Any) -> bool:
@@ -64,8 +64,8 @@ _STAMP = {"version": _WORD, "classes_sha256": _HASH, "model_sha256": _HASH}
 
 
 @dataclass(frozen=True)
-class Form:
-    """What the answer to one request holds.
+class Schema:
+    """What the response to one request holds.
 
     Attributes:
         header: its names and numbers.
@@ -76,7 +76,7 @@ class Form:
     groups: Groups = field(default_factory=dict)
 
     def check(self, header: Mapping[str, Any], groups: Groups) -> None:
-        """Raise if an answer is anything else."""
+        """Raise if a response is anything else."""
         wrong = self.header(header)
         if wrong:
             raise NotAllowed(f"its answer{wrong}")
@@ -85,36 +85,36 @@ class Form:
             raise NotAllowed(wrong)
 
 
-def _form(
+def _schema(
     client: ClientId,
     more: Mapping[str, Field],
     groups: Groups | None = None,
     models: Sequence[str] = (),
     transport: str = "fp32",
-) -> Form:
+) -> Schema:
     every = {"client": just(client), **_STAMP, "models": just(list(models)), "transport": just(transport)}
-    return Form(record({**every, **more}), groups or {})
+    return Schema(record({**every, **more}), groups or {})
 
 
-def greeting(client: ClientId) -> Form:
-    """Return the form of a site's handshake."""
-    return _form(client, {"domain": _DOMAIN, "images": IMAGES})
+def handshake(client: ClientId) -> Schema:
+    """Return the schema of a site's handshake."""
+    return _schema(client, {"domain": _DOMAIN, "images": IMAGES})
 
 
-REFUSAL = Form(
-    record({"refused": _SENTENCE}, {"client": _WORD, **_STAMP, "models": just([]), "transport": just("fp32")})
+FAILURE = Schema(
+    record({FAILED: _SENTENCE}, {"client": _WORD, **_STAMP, "models": just([]), "transport": just("fp32")})
 )
-"""The form of the answer of a site that cannot do what it was asked for."""
+"""The schema of a failure."""
 
 
 @dataclass(frozen=True)
-class Forms:
-    """The forms of the answers to a run's requests.
+class Schemas:
+    """The schemas of the responses to a run's requests.
 
     Attributes:
         objective: what the clients minimise; its terms name the scalars of a local epoch.
         rule: what the server does; it names the reports that it waits for.
-        describe: what the method has a client tell of its images, once.
+        describe: what the method collects of a client's images, once.
         epochs: local epochs.
         source: the model that server and sites have in common.
         classes: how many classes it knows.
@@ -130,8 +130,8 @@ class Forms:
     shape: Sequence[int]
 
     @classmethod
-    def of(cls, spec: RunSpec, source: Weights, card: Mapping[str, Any]) -> Forms:
-        """Return the forms of a run with a source model and its card."""
+    def of(cls, spec: RunSpec, source: Weights, card: Mapping[str, Any]) -> Schemas:
+        """Return the schemas of a run with a source model and its card."""
         return cls(
             objective=build_objective(spec.method, spec.adaptation, spec.hyper),
             rule=build_rule(spec.method, spec.hyper),
@@ -142,34 +142,34 @@ class Forms:
             shape=card["shape"],
         )
 
-    def training(self, client: ClientId, images: int, package: Package, transport: str) -> Form:
-        """Return the form of the answer of a client with so many images that was sent a package."""
+    def training(self, client: ClientId, images: int, package: Package, transport: str) -> Schema:
+        """Return the schema of the response of a client with so many images to a package."""
         scalar = real(-MOST, MOST)
         epoch = record(dict.fromkeys(("loss", *self.objective.recorded), scalar), {"entropy": scalar})
         scalars = training_record(client, package.round, just(images), several(epoch, self.epochs))
         reports = {REPORT + name: group for name, group in self.rule.reports(package.models).items()}
         header = {**scalars, "metrics": record(*self._metrics(images))}
-        return _form(client, header, {WEIGHTS: self.source, **reports}, [WEIGHTS], transport)
+        return _schema(client, header, {WEIGHTS: self.source, **reports}, [WEIGHTS], transport)
 
-    def judgement(self, client: ClientId, images: int) -> Form:
-        """Return the form of what a client with so many images says of a model."""
-        return _form(client, {"metrics": record(*self._metrics(images))})
+    def evaluation(self, client: ClientId, images: int) -> Schema:
+        """Return the schema of the evaluation of a model by a client with so many images."""
+        return _schema(client, {"metrics": record(*self._metrics(images))})
 
-    def profile(self, client: ClientId) -> Form:
-        """Return the form of what a client tells of its images; a blank image shows how it looks."""
+    def profile(self, client: ClientId) -> Schema:
+        """Return the schema of a client's profile, by the profile of a blank image."""
         if self.describe is None:
-            raise NotAllowed("the method has a site tell nothing of its images")
+            raise NotAllowed("the method asks for no profile of a site's images")
         blank = torch.zeros(1, *self.shape, dtype=torch.uint8)
-        return _form(client, {}, {PROFILE: self.describe(blank)})
+        return _schema(client, {}, {PROFILE: self.describe(blank)})
 
     @property
     def metrics(self) -> frozenset[str]:
-        """The names of all that a client can say of a model."""
+        """The names of all metrics of an evaluation."""
         must, may = self._metrics(1)
         return frozenset({*must, *may})
 
     def _metrics(self, images: int) -> tuple[dict[str, Field], dict[str, Field]]:
-        """Return what a client must say of a model, and what it says if it has labels."""
+        """Return the metrics of every evaluation, and those that need labels."""
         entropy = real(-_ROUNDING, math.log(self.classes) + _ROUNDING)
         must = {
             "images": just(images),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import sys
 from collections.abc import Callable, Collection
@@ -16,27 +17,27 @@ from flwr.superlink.grid import InMemoryGrid
 from torch import Tensor
 
 from fedscal.core import files
-from fedscal.core.errors import FedscalError, UsageError
+from fedscal.core.errors import FedscalError, ModelRefused, UsageError
 from fedscal.core.types import ClientId, Metrics, Progress
 from fedscal.core.weights import byte_count
 from fedscal.data.remote import PREFIX
-from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.experiment import Experiment, Layout
 from fedscal.experiment.metrics import Line
+from fedscal.experiment.progress import Lines
 from fedscal.experiment.run import adapt, resume
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec
 from fedscal.flower.config import run_directory, run_spec
-from fedscal.flower.driver import OverFlower
+from fedscal.flower.driver import FlowerDriver
 from fedscal.flower.processes import ENDED
-from fedscal.flower.registry import Roster
-from fedscal.flower.schema import Forms
+from fedscal.flower.registry import Registry
+from fedscal.flower.schema import Schemas
 from fedscal.flower.site_service import shared_keys, stamp
-from fedscal.flower.transport import Post
+from fedscal.flower.transport import GridTransport
 from fedscal.models.store import find_model, load_model, read_json
-from fedscal.server.rule import ServerState
 
 _SLACK = 1_000_000
+_RUN_NAME = re.compile(r"[0-9a-f]{1,16}")
 app = ServerApp()
 
 
@@ -49,10 +50,10 @@ def main(grid: Grid, context: Context) -> None:
     out = run_directory(context)
     try:
         if config["resume"]:
-            resume(out, Lines(), federation=Machines(grid, **limits))
+            resume(out, Lines(_print_line), federation=FlowerFederation(grid, **limits))
         else:
             spec = server_spec(run_spec(str(config["keys"])), grid)
-            adapt(spec, out, Lines(), federation=Machines(grid, **limits))
+            adapt(spec, out, Lines(_print_line), federation=FlowerFederation(grid, **limits))
     except FedscalError as error:
         print(f"{ENDED} {error.exit_code}: {error}", flush=True)  # noqa: T201
         raise
@@ -76,53 +77,55 @@ _OF_DATA = frozenset({"benchmark", "source", "clients", "clients_per_domain"})
 
 
 @dataclass
-class Machines:
-    """A federation of real machines: finds its sites, and lets them work."""
+class FlowerFederation:
+    """The sites of a federation, each a machine of its own: waits for them, and makes their driver."""
 
     grid: Grid
     patience: float
     timeout: float
-    _roster: Roster = field(init=False)
-    _forms: Forms = field(init=False)
+    _registry: Registry = field(init=False)
+    _schemas: Schemas = field(init=False)
 
     def clients(self, experiment: Experiment, progress: Progress) -> Layout:
-        """Wait for the sites; each says its domain and its number of images."""
+        """Wait for the sites; each reports its domain and its number of images."""
         spec = experiment.execution
-        place = find_model(Path(spec.source_model))
-        source, card = load_model(place.parent, place.stem)
-        self._forms = Forms.of(spec, source, card)
+        path = find_model(Path(spec.source_model))
+        source, card = load_model(path.parent, path.stem)
+        self._schemas = Schemas.of(spec, source, card)
         names = spec.clients.removeprefix(PREFIX).split("+")
-        post = Post(self.grid, 2 * byte_count(source) + _SLACK)
-        known = stamp(card, source)
-        self._roster = Roster(self.grid, post, names, known, shared_keys(spec))
-        progress.stage(f"waiting for {', '.join(sorted(self._roster.expected))}", 0)
-        self._roster.gather(self.patience)
-        sites = self._roster.sites
+        transport = GridTransport(self.grid, 2 * byte_count(source) + _SLACK)
+        self._registry = Registry(self.grid, transport, names, stamp(card, source), shared_keys(spec))
+        progress.stage(f"waiting for {', '.join(sorted(self._registry.expected))}", 0)
+        self._registry.wait_for_all(self.patience)
+        sites = self._registry.sites
         return Layout({c: (sites[c].domain, _rows(sites[c].images)) for c in sorted(sites)}, [])
 
     def driver(
         self, experiment: Experiment, directory: RunDirectory, answered: Callable[[ClientId], None]
-    ) -> OverFlower:
-        """Return the driver over the sites that were found."""
-        return OverFlower(
+    ) -> FlowerDriver:
+        """Return the driver over the connected sites."""
+        return FlowerDriver(
             clients=experiment.layout.clients,
-            roster=self._roster,
-            forms=self._forms,
+            registry=self._registry,
+            schemas=self._schemas,
             run=_run_name(directory.path / "federation.json"),
             keys=shared_keys(experiment.execution),
             transport=experiment.spec.transport,
             timeout=self.timeout,
             patience=self.patience,
-            judged=_last_judged(directory.lines(), self._forms.metrics),
+            last_metrics=_last_metrics(directory.lines(), self._schemas.metrics),
             answered=answered,
         )
 
 
 def _run_name(path: Path) -> str:
-    """Return the name under which sites keep this run's memory: a new one unless the run is resumed."""
+    """Return the name under which sites store this run's memory: a new one unless the run is resumed."""
     if not path.exists():
         files.write_json(path, {"run": secrets.token_hex(8)})
-    return str(read_json(path)["run"])
+    name = read_json(path).get("run")
+    if not isinstance(name, str) or not _RUN_NAME.fullmatch(name):
+        raise ModelRefused(f"{path} holds no name of a run: 1 to 16 hexadecimal digits.")
+    return name
 
 
 def _rows(count: int) -> Tensor:
@@ -130,30 +133,11 @@ def _rows(count: int) -> Tensor:
     return torch.zeros(1, dtype=torch.int64).expand(count)
 
 
-def _last_judged(lines: list[Line], names: Collection[str]) -> dict[ClientId, Metrics]:
+def _last_metrics(lines: list[Line], names: Collection[str]) -> dict[ClientId, Metrics]:
     rows = lines[-1]["clients"] if lines else {}
     return {client: {n: v for n, v in row.items() if n in names} for client, row in rows.items()}
 
 
-class Lines(Callback):
-    """Says how the run goes on in plain lines, which Flower carries to whoever started the run."""
-
-    def stage(self, name: str, total: int) -> None:
-        """Name the stage."""
-        _say(name)
-
-    def round(self, line: Line, state: ServerState | None) -> None:
-        """Say what came of a round."""
-        known = line.get("accuracy", {}).get("server", {}).get("average")
-        result = f"entropy {line['signals']['entropy']:.2f}" if known is None else f"average {known:.1f} %"
-        _say(
-            f"round {line['round']}  {result}  {line['seconds']['adapt'] + line['seconds']['evaluate']:.0f} s"
-        )
-
-    def warn(self, text: str) -> None:
-        """Pass a warning on."""
-        _say(f"warning: {text}")
-
-
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
+    """Print a line that Flower carries to whoever started the run."""
     print(f"fedscal: {text}", flush=True)  # noqa: T201

@@ -1,12 +1,11 @@
-"""A site's work: what its one client answers to the server's requests, and what of it may leave."""
+"""A site's side of the wire: its client service, the federation's stamp, and the list of what may leave."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,28 +16,40 @@ from fedscal.client.training import Diverged
 from fedscal.core import files, weights
 from fedscal.core.errors import DataRefused, ModelRefused, UsageError
 from fedscal.core.rng import compute_threads
-from fedscal.core.types import ClientId, Package, Weights
+from fedscal.core.types import ClientId, Failure, Metrics, Weights
 from fedscal.core.version import __version__
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.spec import RunSpec
-from fedscal.flower import delta_codec as parcel
-from fedscal.flower.memory import SiteMemory
-from fedscal.flower.schema import REFUSAL, Form, Forms, NotAllowed, greeting
+from fedscal.flower import delta_codec
+from fedscal.flower.schema import FAILURE, NotAllowed, Schema, Schemas, handshake
 from fedscal.methods import hyperparameters
 from fedscal.models.store import find_model, load_model
-from fedscal.runtime.messages import PROFILE, WEIGHTS, reply_groups, reply_header
-from fedscal.runtime.service import Site
+from fedscal.runtime.memory import SiteMemories
+from fedscal.runtime.messages import (
+    FAILED,
+    MODEL,
+    WEIGHTS,
+    Frame,
+    Request,
+    Response,
+    package_of,
+    reply_of,
+    training_request,
+    training_response,
+)
+from fedscal.runtime.service import ClientService
 
 _log = logging.getLogger(__name__)
 _SHARED = frozenset(
     {"method", "adaptation", "local_epochs", "batch_size", "view_passes", "label_view", "seed", "threads"}
 )
-"""Keys of a run that the server decides, beside the method's hyper-parameters. Paths are never among them."""
-Answer = tuple[dict[str, Any], bytes]
+"""Options that the server decides, beside the method's hyper-parameters. Paths are never among them."""
+Checked = tuple[Schema, Response]
+"""A response, and what it may hold."""
 
 
 def shared_keys(spec: RunSpec) -> dict[str, Any]:
-    """Return the keys of a spec that its clients need."""
+    """Return the options of a spec that its clients need."""
     return {name: value for name, value in spec.all_keys().items() if _may_decide(name)}
 
 
@@ -57,54 +68,60 @@ def stamp(card: Mapping[str, Any], model: Weights) -> dict[str, str]:
 
 
 @dataclass
-class Bench:
-    """The client of one site.
+class SiteService:
+    """Serves the client of one site.
 
     Attributes:
         client: its name.
-        keys: the site's own keys of a run: where its images and its source model are.
-        state: the folder in which it keeps its memory.
+        keys: the site's own options: where its images and its source model are.
+        state: the folder in which it stores its memory.
     """
 
     client: ClientId
     keys: Mapping[str, Any]
     state: Path
-    _sites: dict[str, Site] = field(default_factory=dict)
+    _services: dict[str, ClientService] = field(default_factory=dict)
 
-    def answer(self, header: Mapping[str, Any], payload: bytes) -> Answer:
-        """Carry out a request; what goes wrong is told in words that say nothing of the site's data."""
-        work: dict[str, Callable[[Mapping[str, Any], bytes], Answer]] = {
-            "hello": self._hello,
+    def handle(self, frame: Frame) -> Frame:
+        """Carry out a request; a failure is described in words that say nothing of the site's data."""
+        handlers: dict[str, Callable[[Request, str], Checked]] = {
+            "hello": self._handshake,
             "train": self._train,
             "evaluate": self._evaluate,
             "profile": self._profile,
         }
         try:
-            if header.get("client", self.client) != self.client:
-                raise UsageError(f"a request for {header['client']} came to {self.client}")
-            return work[header["do"]](header, payload)
+            request, transport = self._decode(frame)
+            # As many threads as the run wants: their number decides bits.
+            with compute_threads(int(request.scalars["keys"].get("threads", 1))):
+                return self._encode(*handlers[request.kind](request, transport), transport)
         except Exception as error:  # whatever it is, its text may hold paths and stays in the site's log
-            _log.exception("the request '%s' failed", header.get("do"))
-            return self._leave(REFUSAL, {"refused": told(error)})
+            _log.exception("the request '%s' failed", frame.header.get("kind"))
+            return self._encode(FAILURE, Response({FAILED: safe_reason(error)}))
 
-    def _leave(
-        self,
-        form: Form,
-        header: Mapping[str, Any],
-        models: Mapping[str, Weights] | None = None,
-        others: Mapping[str, Weights] | None = None,
-        transport: str = "fp32",
-    ) -> Answer:
-        """Return an answer, if all of it may leave."""
-        names, payload = parcel.pack(models or {}, others or {}, self._source, transport)
-        full = parcel.described({**header, "client": self.client, **self._stamp}, names, transport)
-        form.check(full, {**(models or {}), **(others or {})})
-        return full, payload
+    def _decode(self, frame: Frame) -> tuple[Request, str]:
+        """Return a request, and how floats travel."""
+        models, transport = frame.header["models"], frame.header["transport"]
+        groups = delta_codec.decode(frame, models, self._source, transport)
+        request = Request.of(frame.header, {name: groups[name] for name in models})
+        if set(request.clients) - {self.client}:
+            raise UsageError(f"a request for {', '.join(request.clients)} came to {self.client}")
+        return request, transport
+
+    def _encode(self, schema: Schema, response: Response, transport: str = "fp32") -> Frame:
+        """Return a response as it is sent, if all of it may leave."""
+        models = [WEIGHTS] if WEIGHTS in response.tensors else []
+        header = {**response.scalars, "client": self.client, **self._stamp}
+        frame = delta_codec.encode(
+            header, response.tensors, models, self._source, transport if models else "fp32"
+        )
+        schema.check(frame.header, response.tensors)
+        return frame
 
     @cached_property
     def _loaded(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        place = find_model(Path(str(self.keys["source_model"])))
-        return load_model(place.parent, place.stem)
+        path = find_model(Path(str(self.keys["source_model"])))
+        return load_model(path.parent, path.stem)
 
     @property
     def _source(self) -> Weights:
@@ -114,66 +131,67 @@ class Bench:
     def _stamp(self) -> dict[str, str]:
         return stamp(self._loaded[1], self._source)
 
-    def _hello(self, header: Mapping[str, Any], payload: bytes) -> Answer:
-        layout = Experiment.build(self._spec(header)).clients_of_data()
+    def _handshake(self, request: Request, transport: str) -> Checked:
+        layout = Experiment.build(self._spec(request)).clients_of_data()
         domain, rows = layout.of(self.client).rows[self.client]
-        return self._leave(greeting(self.client), {"domain": domain, "images": len(rows)})
+        return handshake(self.client), Response({"domain": domain, "images": len(rows)})
 
-    def _train(self, header: Mapping[str, Any], payload: bytes) -> Answer:
-        transport = header["transport"]
-        models, _ = parcel.unpack(header["models"], payload, self._source, transport)
-        memory = SiteMemory(self.state / "memory" / str(int(header["run"], 16)))
-        site = self._site(header)
-        with _as_asked(header):
-            package = Package(int(header["round"]), float(header["lr"]), models)
-            reply, kept = site.train(self.client, package, memory.before(package.round))
-            if kept:
-                memory.put(package.round, kept)
-            groups = reply_groups(reply)
-            model = parcel.rounded(groups.pop(WEIGHTS), transport)
-            # The server wants to know at once: a message of its own would cost more than the pass.
-            metrics = dict(site.evaluate([self.client], model)[self.client])
-        form = self._forms(header).training(self.client, reply.examples, package, transport)
-        told_of = {**reply_header(reply), "metrics": metrics}
-        return self._leave(form, told_of, {WEIGHTS: model}, groups, transport)
+    def _train(self, request: Request, transport: str) -> Checked:
+        package, _ = package_of(request)  # memory is the site's own: what a server sends as such is ignored
+        memories = SiteMemories(self.state / "memory" / str(int(request.scalars["run"], 16)))
+        service = self._service(request)
+        local = training_request(self.client, package, memories.get(self.client, package.round))
+        reply, memory = reply_of(_succeeded(service.handle(local)))
+        if memory:
+            memories.put(self.client, package.round, memory)
+        reply = replace(reply, weights=delta_codec.rounded(reply.weights, transport))
+        # The server wants them at once: a message of their own would cost more than the pass.
+        metrics = self._metrics(service, reply.weights)
+        response = training_response(reply, {})
+        schema = self._schemas(request).training(self.client, reply.examples, package, transport)
+        return schema, replace(response, scalars={**response.scalars, "metrics": metrics})
 
-    def _evaluate(self, header: Mapping[str, Any], payload: bytes) -> Answer:
-        models, _ = parcel.unpack(header["models"], payload, self._source, header["transport"])
-        with _as_asked(header):
-            metrics = self._site(header).evaluate([self.client], models["server"])[self.client]
-        images = len(self._site(header).data[self.client].images)
-        return self._leave(self._forms(header).judgement(self.client, images), {"metrics": dict(metrics)})
+    def _evaluate(self, request: Request, transport: str) -> Checked:
+        service = self._service(request)
+        metrics = self._metrics(service, request.tensors[MODEL])
+        images = len(service.data[self.client].images)
+        return self._schemas(request).evaluation(self.client, images), Response({"metrics": metrics})
 
-    def _profile(self, header: Mapping[str, Any], payload: bytes) -> Answer:
-        with _as_asked(header):
-            told_of = self._site(header).profile(self.client)
-        return self._leave(self._forms(header).profile(self.client), {}, others={PROFILE: told_of})
+    def _metrics(self, service: ClientService, model: Weights) -> Metrics:
+        response = _succeeded(service.handle(Request("evaluate", [self.client], tensors={MODEL: model})))
+        return dict(response.scalars["metrics"][self.client])
 
-    def _forms(self, header: Mapping[str, Any]) -> Forms:
-        return Forms.of(self._spec(header), *self._loaded)
+    def _profile(self, request: Request, transport: str) -> Checked:
+        response = _succeeded(self._service(request).handle(Request("profile", [self.client])))
+        return self._schemas(request).profile(self.client), response
 
-    def _spec(self, header: Mapping[str, Any]) -> RunSpec:
-        decided = {name: value for name, value in header["keys"].items() if _may_decide(name)}
+    def _schemas(self, request: Request) -> Schemas:
+        return Schemas.of(self._spec(request), *self._loaded)
+
+    def _spec(self, request: Request) -> RunSpec:
+        decided = {name: value for name, value in request.scalars["keys"].items() if _may_decide(name)}
         return RunSpec.make(**{**self.keys, **decided})
 
-    def _site(self, header: Mapping[str, Any]) -> Site:
-        """Return the site for these keys; the last one is kept, for loading images takes time."""
-        spec = self._spec(header)
-        if spec.digest() not in self._sites:
-            self._sites.clear()
+    def _service(self, request: Request) -> ClientService:
+        """Return the client service for these options; the last is kept, for loading images takes time."""
+        spec = self._spec(request)
+        if spec.digest() not in self._services:
+            self._services.clear()
             experiment = Experiment.build(spec)
             layout = experiment.clients_of_data().of(self.client)
-            self._sites[spec.digest()] = experiment.service(layout)
-        return self._sites[spec.digest()]
+            self._services[spec.digest()] = experiment.service(layout)
+        return self._services[spec.digest()]
 
 
-def _as_asked(header: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """Compute with as many threads as the run wants: their number decides bits."""
-    return compute_threads(int(header["keys"].get("threads", 1)))
+def _succeeded(response: Response | Failure) -> Response:
+    """Return a response; the error of a failure is raised, to be logged here and described for the server."""
+    if isinstance(response, Failure):
+        raise response.error or RuntimeError(response.reason)
+    return response
 
 
-def told(error: Exception) -> str:
-    """Say what went wrong without a word about files or images."""
+def safe_reason(error: Exception) -> str:
+    """Describe an error without a word about files or images."""
     if isinstance(error, Diverged):
         return str(error)
     if isinstance(error, DataRefused):

@@ -19,7 +19,7 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fedscal.flower.lifetime import end_with_parent
+from fedscal.flower.processes import end_with_parent
 
 SECRET_HEADER = "fedscal-operator"
 _OPEN = ("/v1/fleet/", "/v1/runtime/")

@@ -1,6 +1,6 @@
-"""Flower's SuperNode, held to a list of apps, and ended when it is deaf.
+"""Flower's SuperNode, held to a list of apps, and ended when it has lost its connection.
 
-    python -m fedscal.flower.supernode STATE_FOLDER PULSE_FILE [flags of flower-supernode]
+    python -m fedscal.flower.supernode STATE_FOLDER HEARTBEAT_FILE [flags of flower-supernode]
 
 Flower's node unpacks every app that its server sends. Here an app's hash is compared with the list
 before anything else is done with it. And where Flower's node goes on without its main thread or its
@@ -24,8 +24,7 @@ from flwr.supercore.heartbeat import HeartbeatSender
 
 from fedscal.core import files
 from fedscal.flower.app_hash import allowed_hashes
-from fedscal.flower.lifetime import end_with_parent
-from fedscal.flower.processes import described
+from fedscal.flower.processes import end_with_parent, read_site_file
 
 _COMMAND = "flwr.supernode.cli.flower_supernode"
 _NODE = "flwr.supernode.start_client_internal"
@@ -34,18 +33,18 @@ _CONNECTION = "flwr.supernode.fleet_http_connection"
 
 def replace(module: str, name: str, make: Callable[[Any], Any]) -> None:
     """Put something else in place of a part of Flower; a Flower without that part ends here, unstarted."""
-    place = import_module(module)
-    setattr(place, name, make(getattr(place, name)))
+    owner = import_module(module)
+    setattr(owner, name, make(getattr(owner, name)))
 
 
 def hold_to_list(allowed: frozenset[str]) -> None:
     """Let Flower's own check of trusted apps be ours; it stands before an app is opened."""
 
     def trusted(fab: Fab, entities: dict[str, str]) -> bool:
-        found = files.sha256(fab.content)
-        if found not in allowed:
-            log(logging.ERROR, "REFUSED: the app %s is not on the list of this site", found)
-        return found in allowed
+        sha256 = files.sha256(fab.content)
+        if sha256 not in allowed:
+            log(logging.ERROR, "REFUSED: the app %s is not on the list of this site", sha256)
+        return sha256 in allowed
 
     replace(_NODE, "_verify_fab", lambda flowers: trusted)
     replace(_NODE, "http_request_response", _to_be_checked)
@@ -72,10 +71,10 @@ def _checking(start: Any) -> Any:
     return lambda **given: start(**{**given, "trusted_entities": {"fedscal": "the list of this site"}})
 
 
-def show_pulse(path: Path) -> None:
+def report_heartbeats(path: Path) -> None:
     """Touch a file at every heartbeat that the server took, and end when there will be no more."""
 
-    class Pulse(HeartbeatSender):
+    class Reporting(HeartbeatSender):
         def __init__(self, beat: Callable[[], bool]) -> None:
             super().__init__(lambda: beat() and _touched(path))
 
@@ -86,7 +85,7 @@ def show_pulse(path: Path) -> None:
                 logging.getLogger(__name__).exception("the heartbeat failed")
                 os._exit(1)
 
-    replace(_CONNECTION, "HeartbeatSender", lambda flowers: Pulse)
+    replace(_CONNECTION, "HeartbeatSender", lambda flowers: Reporting)
 
 
 def _touched(path: Path) -> bool:
@@ -97,10 +96,10 @@ def _touched(path: Path) -> bool:
 def main() -> None:
     """Run a SuperNode until it is ended."""
     end_with_parent()
-    folder, pulse = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
-    hold_to_list(allowed_hashes(described(folder)["apps"]))
-    show_pulse(pulse)
-    _touched(pulse)
+    folder, heartbeat = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
+    hold_to_list(allowed_hashes(read_site_file(folder)["apps"]))
+    report_heartbeats(heartbeat)
+    _touched(heartbeat)
     try:
         import_module(_COMMAND).flower_supernode()
     finally:  # threads of Flower's would keep the process alive without its main loop

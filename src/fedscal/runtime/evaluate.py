@@ -1,4 +1,4 @@
-"""What a client can say of a model on its own data: accuracy where it has labels, label-free signals always.
+"""A client's metrics of a model on its own data: accuracy where it has labels, label-free signals always.
 
 Together with source pre-training, this is the only part of the package that ever holds labels.
 """
@@ -31,8 +31,8 @@ def effective_classes(predicted: Tensor, classes: int) -> float:
     return math.exp(float(-torch.xlogy(shares, shares).sum()))
 
 
-def judge(prediction: Prediction, pseudo_labels: Tensor | None, labels: Tensor | None) -> Metrics:
-    """Return all scalars that a client reports of a model.
+def client_metrics(prediction: Prediction, pseudo_labels: Tensor | None, labels: Tensor | None) -> Metrics:
+    """Return a client's metrics of a model.
 
     Args:
         prediction: the model on the client's whole data in evaluation view.

@@ -1,4 +1,4 @@
-"""The embedded driver: clients run on this machine, here or in worker processes.
+"""The local driver: clients run on this machine, in this process or in worker processes.
 
 Where a client runs cannot change a bit: every random stream is named by (seed, purpose, client,
 round), every process computes with the same number of threads, and the server sorts the replies.
@@ -6,128 +6,119 @@ round), every process computes with the same number of threads, and the server s
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
 import queue
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from fedscal.core.errors import DataRefused, ModelRefused, OutOfSpace
-from fedscal.core.types import ClientId, Failure, Memory, Metrics, Package, Reply, Weights
+from fedscal.core.errors import DataRefused, ModelRefused, OutOfSpace, shown
+from fedscal.core.types import ClientId, Failure, Metrics, Package, Reply, Weights
 from fedscal.runtime.messages import (
-    Message,
-    join_memory,
-    package_header,
-    read_message,
+    EXPECTED,
+    MODEL,
+    PROFILE,
+    Frame,
+    Request,
+    Response,
+    failure,
+    read_response,
     reply_of,
-    split_memory,
+    training_request,
+    write_frame,
     write_message,
 )
+from fedscal.runtime.protocols import Executor, Memories
 
 _log = logging.getLogger(__name__)
 _FATAL = {kind.exit_code: kind for kind in (DataRefused, OutOfSpace)}
-"""Troubles of a worker that no other client is spared: they end the run."""
+"""Failures of a worker that every other client would share: they end the run."""
+_STDERR_SECONDS = 5.0
+"""How long the rest of a dead worker's output is waited for."""
 K = TypeVar("K")
 T = TypeVar("T")
 
 
-class Executor(Protocol):
-    """Something that can do a client's work: a site in this process, or a worker process."""
-
-    def train(self, client: ClientId, package: Package, memory: Memory) -> tuple[Reply, Memory]:
-        """Let a client train."""
-        ...
-
-    def profile(self, client: ClientId) -> Weights:
-        """Let a client tell of itself."""
-        ...
-
-    def evaluate(self, clients: Sequence[ClientId], weights: Weights) -> Mapping[ClientId, Metrics]:
-        """Let clients judge a model, each on its own data."""
-        ...
-
-
-class Memories(Protocol):
-    """Where the clients' memories are kept between rounds."""
-
-    def get(self, client: ClientId) -> Memory:
-        """Return a client's memory; empty before its first participation."""
-        ...
-
-    def put(self, client: ClientId, round_: int, memory: Memory) -> None:
-        """Keep a client's memory of a round."""
-        ...
-
-
 class WorkerFailed(OutOfSpace):
-    """A worker process ended, most likely for want of memory, or said that a client's work failed."""
+    """A worker process ended, or could not do what the run cannot go on without."""
 
 
 class WorkerProcess:
-    """A process that does clients' work; started at once, and again after it died."""
+    """A process that serves clients; started at once, and again after it died."""
 
     def __init__(self, begin: Mapping[str, Any]) -> None:
         self._begin = begin
         self._process: subprocess.Popen[bytes] | None = self._start()
 
-    def train(self, client: ClientId, package: Package, memory: Memory) -> tuple[Reply, Memory]:
-        """Send the package and the memory over, wait for the reply."""
-        header = {"do": "train", "client": client, **package_header(package)}
-        result = self._ask(Message(header, join_memory(package.models, memory)))
-        groups, kept = split_memory(result.groups)
-        return reply_of(result.header["reply"], groups), kept
-
-    def profile(self, client: ClientId) -> Weights:
-        """Ask, wait for the answer."""
-        return self._ask(Message({"do": "profile", "client": client})).groups["profile"]
-
-    def evaluate(self, clients: Sequence[ClientId], weights: Weights) -> Mapping[ClientId, Metrics]:
-        """Send the model over, wait for the scalars."""
-        result = self._ask(Message({"do": "evaluate", "clients": list(clients)}, {"server": weights}))
-        metrics: Mapping[ClientId, Metrics] = result.header["metrics"]
-        return metrics
-
-    def close(self) -> None:
-        """End the process."""
-        if self._process:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
-
-    def _ask(self, request: Message) -> Message:
+    def handle(self, request: Request) -> Response | Failure:
+        """Send a request over, wait for the response."""
         process = self._process = self._process or self._start()
         assert process.stdin
         assert process.stdout
         try:
             write_message(process.stdin, request)  # type: ignore[arg-type]
-            result = read_message(process.stdout)  # type: ignore[arg-type]
-        except OSError:
-            result = None
-        if result is None:
-            code = process.wait()
+            response = read_response(process.stdout)  # type: ignore[arg-type]
+        except (OSError, ValueError):  # it died, or was ended by another thread
+            response = None
+        except ModelRefused as error:  # a response that holds NaN
+            return failure(", ".join(request.clients), error)
+        if response is None:
             self._process = None
-            raise WorkerFailed(f"its worker process ended with code {code}; out of memory?")
-        if refused := _FATAL.get(result.header.get("code", 0)):
-            raise refused(result.header["error"])
-        if "error" in result.header:
-            raise WorkerFailed(result.header["error"])
-        return result
+            return Failure(", ".join(request.clients), self._exit_reason(process.wait()))
+        return response
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                with contextlib.suppress(OSError):
+                    assert stream
+                    stream.close()
+
+    def _exit_reason(self, code: int) -> str:
+        self._stderr.join(_STDERR_SECONDS)
+        killed = code == -signal.SIGKILL
+        hint = "; out of memory?" if killed else f": {shown(self._stderr.last)}" if self._stderr.last else ""
+        return f"its worker process ended with code {code}{hint}"
 
     def _start(self) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "fedscal.experiment.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        argv, pipe = [sys.executable, "-m", "fedscal.experiment.worker"], subprocess.PIPE
+        process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe)
         assert process.stdin
-        write_message(process.stdin, Message(dict(self._begin)))  # type: ignore[arg-type]
+        assert process.stderr
+        self._stderr = _Stderr(process.stderr)
+        write_frame(process.stdin, Frame(self._begin))  # type: ignore[arg-type]
         return process
 
 
-class InProcess:
+class _Stderr(threading.Thread):
+    """Passes on what a process writes to stderr, and remembers the last line: an exception's message."""
+
+    def __init__(self, stream: Iterable[bytes]) -> None:
+        super().__init__(daemon=True)
+        self._stream, self.last = stream, ""
+        self.start()
+
+    def run(self) -> None:
+        """Read to the end."""
+        for line in self._stream:
+            with contextlib.suppress(OSError):
+                os.write(2, line)
+            self.last = line.decode(errors="replace").strip() or self.last
+
+
+class LocalDriver:
     """A driver over one or several executors on this machine."""
 
     def __init__(
@@ -145,7 +136,7 @@ class InProcess:
         for executor in executors:
             self._free.put(executor)
 
-    def __enter__(self) -> InProcess:
+    def __enter__(self) -> LocalDriver:
         return self
 
     def __exit__(
@@ -162,12 +153,12 @@ class InProcess:
             yield answer
 
     def profile(self) -> dict[ClientId, Weights]:
-        """Let every client tell of itself."""
-        found = dict(self._each(dict.fromkeys(self.clients), lambda site, client, _: site.profile(client)))
-        return {client: found[client] for client in sorted(found)}
+        """Collect the profile of every client."""
+        profiles = dict(self._each(dict.fromkeys(self.clients), _profile))
+        return {client: profiles[client] for client in sorted(profiles)}
 
     def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
-        """Let each client judge its model; clients with the same model share a message."""
+        """Let each client evaluate its model; clients with the same model share a request."""
         tasks: dict[tuple[ClientId, ...], Weights] = {}
         for weights, clients in _sharing(models):
             part = math.ceil(len(clients) / len(self._executors))
@@ -179,11 +170,18 @@ class InProcess:
 
     def _train(self, executor: Executor, client: ClientId, package: Package) -> Reply | Failure:
         try:
-            reply, memory = executor.train(client, package, self._memories.get(client))
-        except (ArithmeticError, RuntimeError, ValueError, MemoryError, WorkerFailed, ModelRefused) as error:
-            # One client's trouble is that client's alone; the round goes on without it.
-            _log.warning("client %s failed in round %d", client, package.round, exc_info=True)
-            return Failure(client, str(error) or type(error).__name__)
+            memory = self._memories.get(client, package.round)
+        except ModelRefused as error:
+            response: Response | Failure = failure(client, error)
+        else:
+            response = executor.handle(training_request(client, package, memory))
+        if isinstance(response, Failure):
+            _raise_fatal(response)
+            # The failure of one client is that client's alone; the round goes on without it.
+            trace = response.error and (type(response.error), response.error, response.error.__traceback__)
+            _log.warning("client %s failed in round %d", client, package.round, exc_info=trace)
+            return Failure(client, response.reason)
+        reply, memory = reply_of(response)
         if memory:
             self._memories.put(client, package.round, memory)
         return reply
@@ -212,15 +210,39 @@ class InProcess:
                 raise
 
 
+def _raise_fatal(failed: Failure) -> None:
+    """Raise what ends the run: a defect in this process, or what every other client would fail by."""
+    if failed.error and not isinstance(failed.error, (*EXPECTED, ModelRefused)):
+        raise failed.error
+    if failed.code in _FATAL:
+        raise _FATAL[failed.code](failed.reason)
+
+
+def _required(executor: Executor, request: Request) -> Response:
+    """Return the response to a request that the run cannot go on without."""
+    response = executor.handle(request)
+    if isinstance(response, Failure):
+        _raise_fatal(response)
+        raise response.error or WorkerFailed(response.reason)
+    return response
+
+
+def _profile(executor: Executor, client: ClientId, _: None) -> Weights:
+    return _required(executor, Request("profile", [client])).tensors[PROFILE]
+
+
 def _evaluate(
     executor: Executor, clients: Sequence[ClientId], weights: Weights
 ) -> Mapping[ClientId, Metrics]:
-    """Let clients judge a model; a worker process that died is started again, once."""
+    """Let clients evaluate a model; a worker process that died is started again, once."""
+    request = Request("evaluate", clients, tensors={MODEL: weights})
     try:
-        return executor.evaluate(clients, weights)
+        response = _required(executor, request)
     except WorkerFailed:
         _log.warning("evaluation failed and is repeated", exc_info=True)
-        return executor.evaluate(clients, weights)
+        response = _required(executor, request)
+    metrics: Mapping[ClientId, Metrics] = response.scalars["metrics"]
+    return metrics
 
 
 def _sharing(models: Mapping[ClientId, Weights]) -> list[tuple[Weights, list[ClientId]]]:

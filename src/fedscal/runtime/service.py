@@ -1,4 +1,4 @@
-"""A site: the client side of a federation, whatever carries the messages.
+"""The client side of a federation, whatever carries the messages: requests in, responses out.
 
 It holds the clients' images for training and, apart from them, labels for evaluation if there are
 any. ``train`` passes the images on and nothing else.
@@ -14,15 +14,24 @@ from torch import Tensor
 from fedscal.client.term import Objective
 from fedscal.client.training import ClientData, Training, local_update
 from fedscal.core.rng import Streams
-from fedscal.core.types import ClientId, Memory, Metrics, Package, Profile, Reply, Sweep, Weights
+from fedscal.core.types import ClientId, Failure, Memory, Metrics, Package, Profile, Reply, Sweep, Weights
 from fedscal.models.device import device_memory
 from fedscal.models.network import Network, predict
-from fedscal.runtime.evaluate import judge
+from fedscal.runtime.evaluate import client_metrics
+from fedscal.runtime.messages import (
+    MODEL,
+    PROFILE,
+    Request,
+    Response,
+    failure,
+    package_of,
+    training_response,
+)
 
 
 @dataclass(frozen=True)
-class Site:
-    """Clients that share a machine, and with it one network to work on."""
+class ClientService:
+    """Serves the clients of a machine, which share one network to work on."""
 
     data: Mapping[ClientId, ClientData]
     labels: Mapping[ClientId, Tensor]
@@ -31,7 +40,23 @@ class Site:
     training: Training
     seed: int
     describe: Profile | None = None
-    """What the method has a client tell of its images, once; None: nothing."""
+    """What the method collects of a client's images, once; None: nothing."""
+
+    def handle(self, request: Request) -> Response | Failure:
+        """Carry out a request; an error is a failure, never raised."""
+        try:
+            return self._serve(request)
+        except Exception as error:  # the failure of one request must not take the others down
+            return failure(", ".join(request.clients), error)
+
+    def _serve(self, request: Request) -> Response:
+        if request.kind == "train":
+            return training_response(*self.train(request.client, *package_of(request)))
+        if request.kind == "evaluate":
+            return Response({"metrics": self.evaluate(request.clients, request.tensors[MODEL])})
+        if request.kind == "profile":
+            return Response({}, {PROFILE: self.profile(request.client)})
+        raise ValueError(f"no such request: {request.kind}")
 
     def train(self, client: ClientId, package: Package, memory: Memory) -> tuple[Reply, Memory]:
         """Let a client adapt the package's model to its images."""
@@ -41,18 +66,18 @@ class Site:
         )
 
     def profile(self, client: ClientId) -> Weights:
-        """Let a client tell of its images what the method asks for."""
+        """Return the profile of a client's images that the method asks for."""
         assert self.describe is not None, "the method asks for no profile"
         return self.describe(self.data[client].images)
 
     def evaluate(self, clients: Sequence[ClientId], weights: Weights) -> dict[ClientId, Metrics]:
-        """Let clients judge a model, each on its own data."""
+        """Evaluate a model on the data of each client."""
         self.network.load_state_dict(weights)
         with device_memory():
-            return {client: self._judge(client) for client in clients}
+            return {client: self._evaluate(client) for client in clients}
 
-    def _judge(self, client: ClientId) -> Metrics:
+    def _evaluate(self, client: ClientId) -> Metrics:
         data = self.data[client]
         sweep = Sweep(lambda: predict(self.network, data.images, data.views.evaluate))
         pseudo = self.objective.terms[0].prepare(sweep, None).get("pseudo_labels")
-        return judge(sweep.prediction, pseudo, self.labels.get(client))
+        return client_metrics(sweep.prediction, pseudo, self.labels.get(client))
