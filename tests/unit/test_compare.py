@@ -11,7 +11,7 @@ import pytest
 
 from fedscal.compare import grid
 from fedscal.compare.execute import Cell, cells_of
-from fedscal.compare.rows import rows_of
+from fedscal.compare.row_labels import rows_of
 from fedscal.compare.tables import (
     all_tables,
     by_row,

@@ -10,7 +10,8 @@ import torch
 
 from fedscal import losses as functional
 from fedscal.losses import soft_neighbourhood_density
-from fedscal.runtime.evaluate import accuracy, effective_classes, infomax, judge
+from fedscal.runtime.evaluate import accuracy, effective_classes, judge
+from fedscal.runtime.signals import infomax
 from toys import prediction, sure
 
 

@@ -21,6 +21,7 @@ from fedscal.compare import grid
 from fedscal.compare import tables as compare_tables
 from fedscal.compare.execute import cells_of
 from fedscal.core import files
+from fedscal.core.convert import dump
 from fedscal.core.errors import UsageError, nearest, shown
 from fedscal.data.folders.scan import scan
 from fedscal.experiment.local import prepare_data
@@ -95,7 +96,7 @@ def show(directory: RunDirectory, report: bool, quiet: bool, as_json: bool) -> N
     """Write the report of a finished run and print what came of it."""
     page = _page(lambda: write_report(directory.path)) if report else None
     if as_json:
-        output.print_json({**directory.summary(), "directory": str(directory.path)})
+        output.print_json({**dump(directory.summary()), "directory": str(directory.path)})
     elif not quiet:
         output.print_result(directory.path)
         print_plain(f"run: {directory.path}    model: {directory.path / 'model'}")

@@ -30,9 +30,13 @@ def option(
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
+    choices: tuple[str, ...] = (),
 ) -> Any:
-    """Declare a dataclass field: default, one line of help, inclusive bounds or an open lower one."""
-    bounds = {"low": low, "high": high, "above": above}
+    """Declare a dataclass field: default, one line of help, inclusive bounds or an open lower one.
+
+    ``choices`` are for those that another table lists; others are written as ``Literal``.
+    """
+    bounds = {"low": low, "high": high, "above": above, "choices": choices}
     return dataclasses.field(default=default, metadata={"help": text, **bounds})
 
 
@@ -96,8 +100,8 @@ def _declared(cls: type) -> Mapping[str, Option]:
 
 
 def _option(field: dataclasses.Field[Any], hint: Any) -> Option:
-    choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
     meta = field.metadata
+    choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else meta["choices"]
     kind = str if choices else hint
     bounds = (meta["low"], meta["high"], meta["above"])
     return Option(field.name, kind, field.default, meta["help"], *bounds, choices)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torch import Tensor
 
@@ -28,7 +26,7 @@ from fedscal.models.custom import check_permission
 from fedscal.models.device import find_device, put
 from fedscal.models.network import Network
 from fedscal.models.registry import build_network, normalisation
-from fedscal.models.store import read_card
+from fedscal.models.store import ModelCard, read_card
 from fedscal.runtime.service import Site
 from fedscal.server.rounds import Schedule
 
@@ -72,9 +70,9 @@ def data_for(spec: RunSpec) -> Benchmark:
     return replace(data, views=replace(data.views, mean=known[0], std=known[1]))
 
 
-def _as_known(data: Benchmark, card: Mapping[str, Any]) -> Benchmark:
+def _as_known(data: Benchmark, card: ModelCard) -> Benchmark:
     """Return a data set as a given model knows it: its order of classes, its views."""
-    classes = tuple(card["classes"])
+    classes = card.classes
     strange = sorted(set(data.classes) - set(classes))
     if strange or (data.folder is None and data.classes != classes):
         raise DataRefused(
@@ -83,8 +81,9 @@ def _as_known(data: Benchmark, card: Mapping[str, Any]) -> Benchmark:
         )
     folder = data.folder.ordered(classes) if data.folder else None
     # Of images that are at the sites, only the model knows the shape.
-    shape = data.shape if any(data.shape) else tuple(card["shape"])
-    return replace(data, classes=classes, views=views_of(card) or data.views, folder=folder, shape=shape)
+    shape = data.shape if any(data.shape) else card.shape
+    views = views_of(card.views, card.shape[0]) or data.views
+    return replace(data, classes=classes, views=views, folder=folder, shape=shape)
 
 
 def build_layout(spec: RunSpec) -> Layout:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from fedscal.core import files, weights
+from fedscal.core.convert import dump
 from fedscal.core.errors import UsageError
 from fedscal.core.rng import compute_threads
 from fedscal.core.types import ClientId, Weights
@@ -26,14 +27,14 @@ from fedscal.experiment.build import (
 from fedscal.experiment.checkpoint import Checkpoint
 from fedscal.experiment.local import Embedded, Federation
 from fedscal.experiment.metrics import (
-    Line,
-    accuracy_summary,
     left_out,
-    round_line,
-    source_line,
+    round_record,
+    source_record,
+    summarise,
     void_rounds,
     with_verdicts,
 )
+from fedscal.experiment.records import RoundRecord, RunSummary, check_domains
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.source import SourceModel, model_card, source_model
 from fedscal.experiment.spec import RESUMABLE_KEYS, RunSpec
@@ -61,7 +62,7 @@ class Listener(Protocol):
         """A client of the present round has answered."""
         ...
 
-    def round(self, line: Line) -> None:
+    def round(self, line: RoundRecord) -> None:
         """A round is done and recorded."""
         ...
 
@@ -82,7 +83,7 @@ class Silent:
     def answered(self, client: ClientId) -> None:
         """Say nothing."""
 
-    def round(self, line: Line) -> None:
+    def round(self, line: RoundRecord) -> None:
         """Say nothing."""
 
     def warn(self, text: str) -> None:
@@ -103,6 +104,7 @@ def adapt(
             raise UsageError(f"{out} already holds a run. Go on with --resume {out}, or give another --out.")
         federation = where(spec)
         layout = federation.find(listener)  # first: a run that cannot start must not look like one
+        check_domains(map(layout.domain, layout.clients))
         check_feasible(spec, layout)
         directory.begin(spec)
         with directory.log(), compute_threads(spec.threads):
@@ -158,7 +160,7 @@ def _execute(
         _Run(spec, directory, layout, source, driver, listener, lines, moved).go(found)
 
 
-def _go_back(directory: RunDirectory, listener: Listener) -> tuple[Checkpoint | None, list[Line]]:
+def _go_back(directory: RunDirectory, listener: Listener) -> tuple[Checkpoint | None, list[RoundRecord]]:
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UserWarning)
         found = directory.go_back()
@@ -177,7 +179,7 @@ class _Run:
     source: SourceModel
     driver: Driver
     listener: Listener
-    lines: list[Line]
+    lines: list[RoundRecord]
     moved: Sequence[str] = ()
 
     @property
@@ -212,49 +214,49 @@ class _Run:
         started = time.perf_counter()
         self.directory.save_model(model_files("source", self.source.weights, model_card(self.spec)))
         judged = self.driver.evaluate(self._deployed(rule, state))
-        line = source_line(judged, self.domains, time.perf_counter() - started)
-        folder = data_for(self.spec).folder
-        line["warnings"] += [*left_out(self.layout.empty), *(folder.warnings() if folder else [])]
-        for text in line["warnings"]:
+        seconds, folder = time.perf_counter() - started, data_for(self.spec).folder
+        warned = [*left_out(self.layout.empty), *(folder.warnings() if folder else [])]
+        line = source_record(judged, self.domains, seconds, warned)
+        for text in line.warnings:
             self.listener.warn(text)
         self._save(with_verdicts(line, [], self.spec.select), state)
 
     def _rounds(self, rule: ServerRule, schedule: Schedule, state: ServerState) -> ServerState:
-        after, void = self.lines[-1]["round"], void_rounds(self.lines)
+        after, void = self.lines[-1].round, void_rounds(self.lines)
         for done in federate(rule, self.driver, state, schedule, self.spec.seed, after, void):
             state = done.state
             line = with_verdicts(self._judge(rule, done), self.lines, self.spec.select)
             self._save(line, state)
             self.listener.round(line)
-            for text in [*line["warnings"], *(f"{c}: {why}" for c, why in line["failures"].items())]:
+            for text in [*line.warnings, *(f"{c}: {why}" for c, why in line.failures.items())]:
                 self.listener.warn(text)
         return state
 
-    def _judge(self, rule: ServerRule, done: Round) -> Line:
+    def _judge(self, rule: ServerRule, done: Round) -> RoundRecord:
         started = time.perf_counter()
         judged = self.driver.evaluate(self._deployed(rule, done.state))
         local = self.driver.evaluate({reply.client: reply.weights for reply in done.replies})
-        return round_line(done, judged, local, self.domains, time.perf_counter() - started)
+        return round_record(done, judged, local, self.domains, time.perf_counter() - started)
 
     def _deployed(self, rule: ServerRule, state: ServerState) -> Mapping[ClientId, Weights]:
         return {client: rule.deployed(state, client) for client in self.layout.clients}
 
-    def _save(self, line: Line, state: ServerState) -> None:
+    def _save(self, line: RoundRecord, state: ServerState) -> None:
         """Record a round. The checkpoint comes last: until it is there, the round was never done.
 
         The first one tells what is not as it was when the run was begun: from there on bits are mixed.
         """
-        line, self.moved = {**line, "warnings": [*self.moved, *line["warnings"]]}, ()
+        line, self.moved = replace(line, warnings=(*self.moved, *line.warnings)), ()
         self.lines.append(line)
         self.directory.journal.append(line)
-        if line["selected_round"] == line["round"]:
-            self._save_models("selected", state, line["round"])
-        self.directory.checkpoints.save(line["round"], state, self.directory.journal.sha256)
+        if line.selected_round == line.round:
+            self._save_models("selected", state, line.round)
+        self.directory.checkpoints.save(line.round, state, self.directory.journal.sha256)
 
     def _save_models(self, name: str, state: ServerState, round_: int) -> None:
         # Notes about a client are named kind/client: its cluster, the shares of its blend.
         notes = {n: t.tolist() for n, t in state.notes.items() if "/" in n and t.numel() <= _SMALL}
-        card = {**model_card(self.spec), "method": self.spec.method, "round": round_, "notes": notes}
+        card = replace(model_card(self.spec), method=self.spec.method, round=round_, notes=notes)
         one = len(state.models) == 1
         contents: dict[str, bytes] = {}
         for key, model in state.models.items():
@@ -262,26 +264,19 @@ class _Run:
         self.directory.save_model(contents, instead_of=name)
 
     def _finish(self, state: ServerState) -> None:
-        self._save_models("last", state, self.lines[-1]["round"])
-        files.write_json(self.directory.path / "summary.json", self._summary(state))
+        self._save_models("last", state, self.lines[-1].round)
+        files.write_json(self.directory.path / "summary.json", dump(self._summary(state)))
 
-    def _summary(self, state: ServerState) -> dict[str, Any]:
-        spec, lines = self.spec, self.lines
-        return {
+    def _summary(self, state: ServerState) -> RunSummary:
+        spec, models = self.spec, state.models
+        return summarise(
+            self.lines,
+            self.source.seconds,
             **{key: getattr(spec, key) for key in ("benchmark", "source", "method", "adaptation", "seed")},
-            "rounds": lines[-1]["round"],
-            **accuracy_summary(lines),
-            "seconds": {"pretrain": self.source.seconds, **total_seconds(lines)},
-            "weights_sha256": weights.digest(
-                state.models["server"] if "server" in state.models else weights.flatten(state.models)
+            weights_sha256=weights.digest(
+                models["server"] if "server" in models else weights.flatten(models)
             ),
-            "warnings": [text for line in lines for text in line["warnings"]],
-            "source_accuracy": self.source.accuracy,
-            "spec_sha256": spec.digest(),
-            "version": __version__,
-        }
-
-
-def total_seconds(lines: Sequence[Line]) -> dict[str, float]:
-    """Return the seconds spent in adaptation and in evaluation."""
-    return {name: sum(line["seconds"][name] for line in lines) for name in ("adapt", "evaluate")}
+            source_accuracy=self.source.accuracy,
+            spec_sha256=spec.digest(),
+            version=__version__,
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from fedscal.experiment.pretrain import SourceTraining, pretrain
 from fedscal.experiment.spec import RunSpec
 from fedscal.models.device import computes_in_bfloat16, find_device
 from fedscal.models.registry import fingerprint
-from fedscal.models.store import find_model, load_model, model_files, read_card
+from fedscal.models.store import ModelCard, find_model, load_model, model_files, read_card
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def source_model(spec: RunSpec, on_epoch: Callable[[], None] = lambda: None) -> 
             weights, card = load_model(folder, "model")
             gaussians, _ = load_model(folder, "gaussians")
             return SourceModel(
-                weights, gaussians, folder, card["source_accuracy"], card["seconds"], cached=True
+                weights, gaussians, folder, card.source_accuracy, card.seconds or 0.0, cached=True
             )
         except ModelRefused:
             return _train(spec, data, recipe, identity, folder, on_epoch)
@@ -68,7 +68,7 @@ def _given(place: Path) -> SourceModel:
         gaussians = load_model(path.parent, "gaussians")[0]
     except ModelRefused:  # only DualAdapt needs them, and says so
         gaussians = {}
-    return SourceModel(weights, gaussians, path, card.get("source_accuracy"), 0.0, cached=True)
+    return SourceModel(weights, gaussians, path, card.source_accuracy, 0.0, cached=True)
 
 
 def _identity(spec: RunSpec, data: Benchmark, recipe: SourceTraining) -> dict[str, Any]:
@@ -121,20 +121,21 @@ def _train(
             spec.micro_batch,
         )
     seconds = time.perf_counter() - started
-    card = {**model_card(spec), "source_accuracy": made.accuracy, "seconds": seconds, "made_from": identity}
-    gaussians = model_files("gaussians", made.gaussians, model_card(spec))
+    plain = model_card(spec)
+    card = replace(plain, source_accuracy=made.accuracy, seconds=seconds, made_from=identity)
+    gaussians = model_files("gaussians", made.gaussians, plain)
     files.write_dir(folder, {**model_files("model", made.weights, card), **gaussians})
     return SourceModel(made.weights, made.gaussians, folder, made.accuracy, seconds, cached=False)
 
 
-def model_card(spec: RunSpec) -> dict[str, Any]:
+def model_card(spec: RunSpec) -> ModelCard:
     """Return what a reader of the model must know to use it: network, input shape, ordered classes."""
     data = data_for(spec)
-    return {
-        "model": spec.model,
-        "shape": list(data.shape),
-        "classes": list(data.classes),
-        "benchmark": spec.benchmark,
-        "source": spec.source or read_card(spec.source_model).get("source", ""),
-        **({"views": asdict(data.views)} if isinstance(data.views, AugmentedViews) else {}),
-    }
+    return ModelCard(
+        model=spec.model,
+        shape=data.shape,
+        classes=data.classes,
+        benchmark=spec.benchmark,
+        source=spec.source or read_card(spec.source_model).source or "",
+        views=asdict(data.views) if isinstance(data.views, AugmentedViews) else None,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,12 +16,14 @@ from flwr.superlink.grid import InMemoryGrid
 from torch import Tensor
 
 from fedscal.core import files
+from fedscal.core.convert import dump
 from fedscal.core.errors import FedscalError, UsageError
 from fedscal.core.types import ClientId, Metrics, Progress
 from fedscal.core.weights import byte_count
 from fedscal.data.remote import PREFIX
 from fedscal.experiment.build import Layout, build_layout
-from fedscal.experiment.metrics import Line
+from fedscal.experiment.metrics import in_short
+from fedscal.experiment.records import RoundRecord
 from fedscal.experiment.run import Silent, adapt, resume
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec
@@ -113,7 +115,7 @@ class Machines:
             transport=self.spec.transport,
             timeout=self.timeout,
             patience=self.patience,
-            judged=_last_judged(directory.lines(), self._forms.metrics),
+            judged=_last_judged(directory.rounds(), self._forms.metrics),
             answered=answered,
         )
 
@@ -130,9 +132,9 @@ def _rows(count: int) -> Tensor:
     return torch.zeros(1, dtype=torch.int64).expand(count)
 
 
-def _last_judged(lines: list[Line], names: Collection[str]) -> dict[ClientId, Metrics]:
-    rows = lines[-1]["clients"] if lines else {}
-    return {client: {n: v for n, v in row.items() if n in names} for client, row in rows.items()}
+def _last_judged(rounds: Sequence[RoundRecord], names: Collection[str]) -> dict[ClientId, Metrics]:
+    clients = rounds[-1].clients if rounds else {}
+    return {client: {n: v for n, v in dump(row).items() if n in names} for client, row in clients.items()}
 
 
 class Lines(Silent):
@@ -142,13 +144,10 @@ class Lines(Silent):
         """Name the stage."""
         _say(name)
 
-    def round(self, line: Line) -> None:
+    def round(self, line: RoundRecord) -> None:
         """Say what came of a round."""
-        known = line.get("accuracy", {}).get("server", {}).get("average")
-        result = f"entropy {line['signals']['entropy']:.2f}" if known is None else f"average {known:.1f} %"
-        _say(
-            f"round {line['round']}  {result}  {line['seconds']['adapt'] + line['seconds']['evaluate']:.0f} s"
-        )
+        seconds = line.seconds.adapt + line.seconds.evaluate
+        _say(f"round {line.round}  {in_short(line)}  {seconds:.0f} s")
 
     def warn(self, text: str) -> None:
         """Pass a warning on."""

@@ -25,7 +25,7 @@ from fedscal.flower import delta_codec as parcel
 from fedscal.flower.memory import SiteMemory
 from fedscal.flower.schema import REFUSAL, Form, Forms, NotAllowed, greeting
 from fedscal.methods import hyperparameters
-from fedscal.models.store import find_model, load_model
+from fedscal.models.store import ModelCard, find_model, load_model
 from fedscal.runtime.messages import PROFILE, WEIGHTS, reply_groups, reply_header
 from fedscal.runtime.service import Site
 
@@ -46,9 +46,9 @@ def _may_decide(name: str) -> bool:
     return name in _SHARED or name in hyperparameters()
 
 
-def stamp(card: Mapping[str, Any], model: Weights) -> dict[str, str]:
+def stamp(card: ModelCard, model: Weights) -> dict[str, str]:
     """Return what server and site must have in common: version, classes in their order, source model."""
-    classes = json.dumps(card.get("classes"), ensure_ascii=False)
+    classes = json.dumps(card.classes, ensure_ascii=False)
     return {
         "version": __version__,
         "classes_sha256": files.sha256(classes.encode()),
@@ -102,7 +102,7 @@ class Bench:
         return full, payload
 
     @cached_property
-    def _loaded(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def _loaded(self) -> tuple[dict[str, Tensor], ModelCard]:
         place = find_model(Path(str(self.keys["source_model"])))
         return load_model(place.parent, place.stem)
 
