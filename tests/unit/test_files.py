@@ -14,7 +14,7 @@ import pytest
 
 from fedscal.core import files, weights
 from fedscal.core.errors import DirectoryBusy, ModelRefused, OutOfSpace, UsageError
-from fedscal.models.store import load_model, model_files, read_card, read_json
+from fedscal.models.store import ModelCard, load_model, model_files, read_card, read_json
 from toys import model
 
 
@@ -203,7 +203,9 @@ def test_a_shared_cache_by_its_own_name_is_the_user_s_choice(
 
 
 def save(folder: Path) -> None:
-    card = {"model": "convnet", "shape": [1, 32, 32], "classes": ["b", "a"]}
+    card = ModelCard(
+        model="convnet", shape=(1, 32, 32), classes=("b", "a"), benchmark="digits", source="mnist"
+    )
     for name, data in model_files("model", model(1.0), card).items():
         files.write_bytes(folder / name, data)
 
@@ -211,8 +213,8 @@ def save(folder: Path) -> None:
 def test_a_model_keeps_its_card_and_its_bits(tmp_path: Path) -> None:
     save(tmp_path)
     found, card = load_model(tmp_path, "model")
-    assert weights.digest(found) == weights.digest(model(1.0)) == card["weights_sha256"]
-    assert card["classes"] == ["b", "a"], "the order of the classes is the model's"
+    assert weights.digest(found) == weights.digest(model(1.0)) == card.weights_sha256
+    assert card.classes == ("b", "a"), "the order of the classes is the model's"
 
 
 def test_a_model_that_is_not_what_its_card_says_is_refused(tmp_path: Path) -> None:
