@@ -151,7 +151,7 @@ def test_clients_that_are_left_out_are_named() -> None:
     assert left_out(["b", "a"]) == ["without an image and left out: a, b"]
 
 
-def test_the_source_line_holds_the_accuracy_of_the_source_model() -> None:
+def test_the_source_record_holds_the_accuracy_of_the_source_model() -> None:
     clients = {
         "sea-0": judged(10),
         "sea-1": judged(20),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import safetensors
 
-from fedscal.core.errors import ModelRefused
-from fedscal.core.fields import printable, shown
+from fedscal.core.errors import ModelRefused, shown
+from fedscal.core.fields import printable
 from fedscal.core.lazy import safetensors_torch, torch
 from fedscal.core.types import Groups, Weights
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from fedscal.core.errors import DataRefused, FedscalError, ModelRefused, TooFewClients, UsageError
-from fedscal.core.fields import printable, shown
+from fedscal.core.errors import DataRefused, FedscalError, ModelRefused, TooFewClients, UsageError, shown
+from fedscal.core.fields import printable
 from fedscal.core.types import ClientId
 from fedscal.flower.delta_codec import pack, unpack
 from fedscal.flower.schema import greeting
