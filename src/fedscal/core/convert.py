@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -18,11 +18,8 @@ from typing import Any, TypeVar
 from fedscal.core.errors import shown
 
 T = TypeVar("T")
-Faults = list[str] | None
-"""Where a lenient reader notes what it left out; None: the reader is strict."""
-_Reader = Callable[[Any, str, Faults], Any]
 _SCALARS = {str: "text", int: "whole number", float: "number", bool: "yes or no", type(None): "null"}
-_BLANK = {str: "", float: math.nan}
+_BLANK: dict[Any, Any] = {str: "", float: math.nan, dict: {}, tuple: ()}
 _REST = "rest"
 
 
@@ -60,148 +57,129 @@ def _is_default(one: Field[Any], value: Any) -> bool:
     return value is default or bool(value == default)  # NaN is equal to nothing, but the same object
 
 
-def convert(value: Any, kind: type[T], name: str = "it", faults: Faults = None) -> T:
+class Misfit(ValueError):
+    """A value that has not the form of its annotation, and where it is."""
+
+    def __init__(self, what: str, place: tuple[str | int, ...] = ()) -> None:
+        self.what, self.place = what, place
+        named = "".join(f"[{key}]" if isinstance(key, int) else f".{shown(key)}" for key in place)
+        super().__init__(f"{named.removeprefix('.') or 'it'} {what}")
+
+    def below(self, key: str | int) -> Misfit:
+        """Return the same, seen from the value that this one is a part of."""
+        return Misfit(self.what, (key, *self.place))
+
+
+Faults = list[Misfit] | None
+"""Where a lenient reader notes what it left out; None: the reader is strict."""
+
+
+def convert(value: Any, kind: type[T], faults: Faults = None) -> T:
     """Return a value of JSON as a typed one.
 
     Args:
         value: the value.
         kind: an annotation, see above.
-        name: what an error calls the value.
         faults: makes the reader lenient: parts of a wrong kind are left out and noted here.
 
     Raises:
         ValueError: What is wrong and where; of a lenient reader: if nothing can stand for it.
 
-    >>> convert([3, "x"], Sequence[int])
+    >>> convert([3, "x"], tuple[int, ...])
     Traceback (most recent call last):
-    ValueError: it[1] is no whole number
+    fedscal.core.convert.Misfit: [1] is no whole number
     """
-    made: T = _reader(typing.cast(Any, kind))(value, name, faults)
+    made: T = _read(kind, value, faults)
     return made
 
 
+def _read(hint: Any, value: Any, faults: Faults) -> Any:
+    origin, inner = _form(hint)
+    if origin is dict and isinstance(value, Mapping):
+        return _parts(value, dict.fromkeys(value, inner[1]), faults)
+    if origin is tuple and isinstance(value, list | tuple):
+        if inner[1:] in ((), (...,)):
+            return tuple(_parts(value, dict.fromkeys(range(len(value)), inner[0]), faults).values())
+        if len(inner) != len(value):
+            raise Misfit(f"is no list of {len(inner)}")
+        return tuple(_parts(value, dict(enumerate(inner)), None).values())
+    if origin is types.UnionType:
+        return _either(inner, value, faults)
+    if is_dataclass(hint) and isinstance(value, Mapping):
+        return _table(typing.cast(type, hint), value, faults)
+    return value if hint is object else _scalar(hint, origin, value, faults)
+
+
 @cache
-def _reader(hint: Any) -> _Reader:
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if is_dataclass(hint):
-        return _table(typing.cast(type, hint))
-    if origin in (typing.Union, types.UnionType):
-        return _either([_reader(one) for one in inner])
-    if origin in (Mapping, dict):
-        return _mapping(_reader(inner[1]))
-    if origin is Sequence or inner[1:] == (...,):
-        return _sequence(_reader(inner[0]))
-    if origin is tuple:
-        return _fixed([_reader(one) for one in inner])
-    return _scalar(hint)
-
-
-def _scalar(kind: type) -> _Reader:
-    def read(value: Any, name: str, faults: Faults) -> Any:
-        fits = isinstance(value, int | float if kind is float else kind)
-        if not fits or (isinstance(value, bool) and kind in (int, float)):
-            raise ValueError(f"{name} is no {_SCALARS[kind]}")
-        if faults is not None and isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{name} is not finite")
-        return value
-
-    return read
-
-
-def _either(readers: Sequence[_Reader]) -> _Reader:
-    """Read by the first that can; the others' errors would only repeat its own."""
-
-    def read(value: Any, name: str, faults: Faults) -> Any:
-        errors = []
-        for one in readers:
-            try:
-                return one(value, name, faults)
-            except ValueError as error:
-                errors.append(error)
-        raise errors[0]
-
-    return read
-
-
-def _mapping(entry: _Reader) -> _Reader:
-    def read(value: Any, name: str, faults: Faults) -> Any:
-        if not isinstance(value, Mapping):
-            raise ValueError(f"{name} is no table")
-        parts = ((key, _part(entry, one, _below(name, key), faults)) for key, one in value.items())
-        return {key: part for key, part in parts if part is not MISSING}
-
-    return read
-
-
-def _sequence(entry: _Reader) -> _Reader:
-    def read(value: Any, name: str, faults: Faults) -> Any:
-        if not isinstance(value, list | tuple):
-            raise ValueError(f"{name} is no list")
-        parts = (_part(entry, one, f"{name}[{at}]", faults) for at, one in enumerate(value))
-        return tuple(part for part in parts if part is not MISSING)
-
-    return read
-
-
-def _fixed(readers: Sequence[_Reader]) -> _Reader:
-    def read(value: Any, name: str, faults: Faults) -> Any:
-        if not isinstance(value, list | tuple) or len(value) != len(readers):
-            raise ValueError(f"{name} is no list of {len(readers)}")
-        return tuple(
-            one(part, f"{name}[{at}]", faults)
-            for at, (one, part) in enumerate(zip(readers, value, strict=True))
-        )
-
-    return read
-
-
-def _part(read: _Reader, value: Any, name: str, faults: Faults) -> Any:
-    """Read an entry; MISSING if it is to be left out."""
-    try:
-        return read(value, name, faults)
-    except ValueError as error:
-        if faults is None:
-            raise
-        faults.append(str(error))
-        return MISSING
-
-
-def _table(kind: type) -> _Reader:
-    hints = typing.get_type_hints(kind)
-    plan = [(one, hints[one.name], _reader(hints[one.name])) for one in fields(kind)]
-    names = {one.name for one, _, _ in plan if _REST not in one.metadata}
-
-    def read(value: Any, name: str, faults: Faults) -> Any:
-        if not isinstance(value, Mapping):
-            raise ValueError(f"{name} is no table")
-        given: dict[str, Any] = {}
-        for one, hint, reader in plan:
-            part: Any = MISSING
-            if _REST in one.metadata:
-                others = {key: value[key] for key in value if key not in names}
-                part = reader(others, name, faults if one.metadata[_REST] else [])
-            elif one.name in value:
-                part = _part(reader, value[one.name], _below(name, one.name), faults)
-            if part is MISSING and one.default is one.default_factory is MISSING:
-                part = _blank(hint, _below(name, one.name), f"{name} has no {one.name}", faults)
-            if part is not MISSING:
-                given[one.name] = part
-        return kind(**given)
-
-    return read
-
-
-def _blank(hint: Any, name: str, missing: str, faults: Faults) -> Any:
-    """Return what stands for a field that is not there."""
+def _form(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return what an annotation is made of; every mapping is a dict, every sequence a tuple."""
     origin = typing.get_origin(hint)
-    if type(None) in typing.get_args(hint):
+    alike = {Mapping: dict, Sequence: tuple, typing.Union: types.UnionType}
+    return alike.get(origin, origin), typing.get_args(hint)
+
+
+def _scalar(hint: Any, origin: Any, value: Any, faults: Faults) -> Any:
+    if hint not in _SCALARS:
+        raise Misfit("is no list" if origin is tuple else "is no table")
+    fits = isinstance(value, int | float if hint is float else hint)
+    if not fits or (isinstance(value, bool) and hint is not bool):
+        raise Misfit(f"is no {_SCALARS[hint]}")
+    if faults is not None and isinstance(value, float) and not math.isfinite(value):
+        raise Misfit("is not finite")
+    return value
+
+
+def _either(hints: Sequence[Any], value: Any, faults: Faults) -> Any:
+    """Read as the first that fits; the others' errors would only repeat its own."""
+    errors = []
+    for hint in hints:
+        try:
+            return _read(hint, value, faults)
+        except ValueError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _parts(value: Any, hints: Mapping[Any, Any], faults: Faults) -> dict[Any, Any]:
+    """Return the parts of a value that hints are given for; a lenient reader leaves wrong ones out."""
+    made = {}
+    for key, hint in hints.items():
+        inner: Faults = None if faults is None else []
+        try:
+            made[key] = _read(hint, value[key], inner)
+        except Misfit as error:
+            if inner is None:
+                raise error.below(key) from None
+            inner.append(error)
+        if faults is not None and inner:
+            faults += [error.below(key) for error in inner]
+    return made
+
+
+def _table(kind: type, value: Mapping[str, Any], faults: Faults) -> Any:
+    hints, declared = _declared(kind)
+    given = _parts(value, {name: hints[name] for name in declared if name in value}, faults)
+    for one in fields(kind):
+        if _REST in one.metadata:
+            others = {key: part for key, part in value.items() if key not in declared}
+            given[one.name] = _read(hints[one.name], others, faults if one.metadata[_REST] else [])
+        elif one.name not in given and one.default is one.default_factory is MISSING:
+            given[one.name] = _blank(hints[one.name], one.name, faults)
+    return kind(**given)
+
+
+@cache
+def _declared(kind: type) -> tuple[Mapping[str, Any], Sequence[str]]:
+    return typing.get_type_hints(kind), [one.name for one in fields(kind) if _REST not in one.metadata]
+
+
+def _blank(hint: Any, name: str, faults: Faults) -> Any:
+    """Return what stands for a field that is not there."""
+    origin, inner = _form(hint)
+    if type(None) in inner:
         return None
     if faults is not None and is_dataclass(hint):
-        return _reader(typing.cast(Any, hint))({}, name, faults)
-    if faults is not None and (hint in _BLANK or origin in (Mapping, Sequence)):
-        return _BLANK.get(hint, {} if origin is Mapping else ())
-    raise ValueError(missing)
-
-
-def _below(name: str, key: str) -> str:
-    return shown(key) if name == "it" else f"{name}.{shown(key)}"
+        return _table(typing.cast(type, hint), {}, faults)
+    if faults is None or (origin or hint) not in _BLANK:
+        raise Misfit(f"has no {name}")
+    return _BLANK[origin or hint]

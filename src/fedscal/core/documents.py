@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedscal.core.convert import Faults, convert
+from fedscal.core.convert import convert
 from fedscal.core.errors import shown
 from fedscal.core.files import read_bytes
 
@@ -37,9 +37,9 @@ def read_json(path: Path) -> Any:
     return parse_json(read_bytes(path, LARGEST))
 
 
-def read_record(path: Path, kind: type[T], faults: Faults = None) -> T:
+def read_record(path: Path, kind: type[T]) -> T:
     """Return a JSON file as a dataclass, see ``convert``."""
-    return convert(read_json(path), kind, faults=faults)
+    return convert(read_json(path), kind)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def views_of(described: Mapping[str, object] | None, channels: int) -> Augmented
     try:
         if strange:
             raise ValueError(f"{shown(strange[0])} is unknown")
-        views = convert(described, AugmentedViews, "views")
+        views = convert(described, AugmentedViews)
         if not _usable(views, channels):
             raise ValueError("numbers out of range")
     except ValueError as error:

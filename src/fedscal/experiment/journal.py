@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedscal.core import files
-from fedscal.core.convert import Faults, convert, dump
+from fedscal.core.convert import Faults, Misfit, convert, dump
 from fedscal.core.documents import is_sealed, sealed, unsealed
 from fedscal.core.errors import ModelRefused, some
 from fedscal.experiment.records import RoundRecord
@@ -87,24 +87,26 @@ class Journal:
     def salvage(self, notes: list[str]) -> Sequence[RoundRecord]:
         """Return every round that can be read, the latest line of each; note what cannot."""
         rounds: dict[int, RoundRecord] = {}
-        broken = 0
+        broken: list[str] = []
         try:
             for place, raw in enumerate(_raw_lines(self.path), start=1):
-                faults: list[str] = []
+                faults: list[Misfit] = []
                 try:
-                    record = _parsed(unsealed(raw), faults)
+                    record = _round(unsealed(raw), faults)
                     rounds[record.round] = record
                 except ValueError:
-                    faults = ["not a whole record, left out"] if raw.strip() else []
-                    broken += len(faults)
+                    broken += [f"line {place}: not a whole record, left out"] if raw.strip() else []
                 if faults:
-                    notes.append(f"{self.path.name}, line {place}: {some(faults, _NAMED, '; ')}.")
-                if broken == _MOST_BROKEN:
+                    notes.append(
+                        f"{self.path.name}, line {place}: {some(list(map(str, faults)), _NAMED, '; ')}."
+                    )
+                if len(broken) == _MOST_BROKEN:
                     break
         except FileNotFoundError:
             notes.append(f"{self.path.name} is missing.")
         except OSError as error:
             notes.append(f"{self.path.name} was left out: {error.strerror}.")
+        notes += [f"{self.path.name}, {text}." for text in broken]
         return [rounds[index] for index in sorted(rounds)]
 
     def restart(self, lines: Sequence[bytes]) -> None:
@@ -132,7 +134,7 @@ def _raw_lines(path: Path) -> Iterator[bytes]:
                 return
 
 
-def _parsed(value: dict[str, Any], faults: Faults) -> RoundRecord:
+def _round(value: dict[str, Any], faults: Faults = None) -> RoundRecord:
     record = convert(value, RoundRecord, faults=faults)
     if not 0 <= record.round <= _LAST_ROUND:
         raise ValueError(f"it is of round {record.round}")
@@ -144,7 +146,7 @@ def _strict(raw: bytes, number: int) -> tuple[RoundRecord, bytes]:
     if not raw.endswith(b"\n"):
         raise ValueError("it is cut off")
     value = unsealed(raw)
-    record = _parsed(value, None)
+    record = _round(value)
     if record.round != number:
         raise ValueError(f"it is of round {record.round}")
     if record.selected_round is None:

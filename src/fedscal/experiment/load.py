@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from fedscal.core.convert import convert
+from fedscal.core.convert import Misfit, convert
 from fedscal.core.documents import read_json, read_toml
 from fedscal.core.errors import UsageError, some
 from fedscal.core.options import Value
@@ -91,7 +91,7 @@ def _document(path: Path, kind: type[T], notes: list[str]) -> T | None:
         if path.name != "summary.json":
             notes.append(f"{path.name} is missing.")
         return None
-    faults: list[str] = []
+    faults: list[Misfit] = []
     try:
         value = read_toml(path) if path.suffix == ".toml" else read_json(path)
         made = convert(value, kind, faults=faults)
@@ -99,7 +99,7 @@ def _document(path: Path, kind: type[T], notes: list[str]) -> T | None:
         notes.append(f"{path.name} cannot be read and was left out.")
         return None
     if faults:
-        notes.append(f"{path.name}, left out: {some(faults, _NAMED, '; ')}.")
+        notes.append(f"{path.name}, left out: {some(list(map(str, faults)), _NAMED, '; ')}.")
     return made
 
 

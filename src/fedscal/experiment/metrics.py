@@ -104,7 +104,7 @@ def bytes_up(reply: Reply) -> int:
 def _clients(
     judged: Mapping[ClientId, Metrics], domains: Mapping[ClientId, str]
 ) -> dict[ClientId, ClientRecord]:
-    return {c: convert({"domain": domains[c], **metrics}, ClientRecord, c) for c, metrics in judged.items()}
+    return {c: convert({"domain": domains[c], **metrics}, ClientRecord) for c, metrics in judged.items()}
 
 
 def _means(clients: Clients) -> dict[str, Any]:
