@@ -15,7 +15,7 @@ from dataclasses import MISSING, Field, field, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar
 
-from fedscal.core.errors import shown
+from fedscal.core.errors import shown, some
 
 T = TypeVar("T")
 _SCALARS = {str: "text", int: "whole number", float: "number", bool: "yes or no", type(None): "null"}
@@ -72,6 +72,11 @@ class Misfit(ValueError):
 
 Faults = list[Misfit] | None
 """Where a lenient reader notes what it left out; None: the reader is strict."""
+
+
+def in_short(faults: Sequence[Misfit]) -> str:
+    """Name the first faults."""
+    return some(list(map(str, faults)), 3, "; ")
 
 
 def convert(value: Any, kind: type[T], faults: Faults = None) -> T:

@@ -47,9 +47,6 @@ class SiteAudit:
     """How two models answer the same labelled images of a site.
 
     Attributes:
-        site: its name.
-        images: how many there are.
-        adapted: the adapted model.
         source: the source model, if there is one; the other fields compare the two.
         fixed: answers that were wrong and are right now.
         regressed: answers that were right and are wrong now.

@@ -156,24 +156,24 @@ def _accuracy_rows(run: Run) -> Sequence[Mapping[str, str]]:
 
 
 def _site_rows(run: Run) -> Sequence[Mapping[str, str]]:
-    first, last = run.rounds[0].clients, run.rounds[-1].clients
+    first, last = run.rounds[0], run.rounds[-1]
     return [
         {
             "site": row.name,
-            "images": decimals(last[row.name].images if row.name in last else math.nan, 0),
+            "images": decimals(last.client(row.name).images, 0),
             "rounds": str(row.rounds),
             "accuracy before": percent(row.before),
             "accuracy after": percent(row.after),
-            "entropy before": _entropy(first.get(row.name)),
-            "entropy after": _entropy(last.get(row.name)),
+            "entropy before": _entropy(first.client(row.name)),
+            "entropy after": _entropy(last.client(row.name)),
             "classes in use": decimals(row.classes_after, 1),
         }
         for row in client_rows(run)
     ]
 
 
-def _entropy(client: ClientRecord | None) -> str:
-    return decimals(client.signals.get("entropy", math.nan) if client else math.nan)
+def _entropy(client: ClientRecord) -> str:
+    return decimals(client.signals.get("entropy", math.nan))
 
 
 def _audit_rows(sites: Sequence[SiteAudit]) -> Sequence[Mapping[str, str]]:

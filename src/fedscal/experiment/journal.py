@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fedscal.core import files
-from fedscal.core.convert import Faults, Misfit, convert, dump
+from fedscal.core.convert import Faults, Misfit, convert, dump, in_short
 from fedscal.core.documents import is_sealed, sealed, unsealed
-from fedscal.core.errors import ModelRefused, some
+from fedscal.core.errors import ModelRefused
 from fedscal.experiment.records import RoundRecord
 
 _LARGEST = 1_000_000_000
@@ -21,7 +21,6 @@ _LONGEST = 16_000_000
 _MOST_BROKEN = 20
 """Lines that are no records, after which a file is taken for something else and read no further."""
 _LAST_ROUND = 100_000
-_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -32,22 +31,24 @@ class Record:
         path: where they were read.
         rounds: what the lines say.
         lines: the lines themselves, sealed.
-        hashes: the sha256 of the file up to the end of each line.
         trouble: what ended the lines before their file did; empty if nothing.
     """
 
     path: Path
     rounds: Sequence[RoundRecord]
     lines: Sequence[bytes]
-    hashes: Sequence[str]
     trouble: str
+
+    def sha256(self, round_: int) -> str:
+        """Return the hash of the file up to the end of a round's line."""
+        return files.sha256(b"".join(self.lines[: round_ + 1]))
 
     def require(self, round_: int, sha256: str) -> None:
         """Refuse a round that was saved after other lines than these; old checkpoints do not say which."""
         if round_ >= len(self.lines):
             trouble = self.trouble or f"line {len(self.lines) + 1} is missing"
             raise ModelRefused(f"{self.path}: {trouble}.")
-        if sha256 not in ("", self.hashes[round_]):
+        if sha256 not in ("", self.sha256(round_)):
             raise ModelRefused(f"{self.path} is not what it was when round {round_} was saved.")
 
 
@@ -67,22 +68,19 @@ class Journal:
         """Read the lines of a run that goes on; a last one that a kill cut off is not there."""
         rounds: list[RoundRecord] = []
         lines: list[bytes] = []
-        hashes: list[str] = []
-        whole, trouble = hashlib.sha256(), ""
+        trouble = ""
         try:
             for raw in _raw_lines(self.path):
                 record, line = _strict(raw, len(lines))
                 rounds.append(record)
                 lines.append(line)
-                whole.update(line)
-                hashes.append(whole.hexdigest())
         except FileNotFoundError:
             trouble = "it is gone"
         except OSError as error:
             trouble = f"it cannot be read, {error.strerror}"
         except ValueError as error:
             trouble = f"line {len(lines) + 1} is damaged, {error}"
-        return Record(self.path, rounds, lines, hashes, trouble)
+        return Record(self.path, rounds, lines, trouble)
 
     def salvage(self, notes: list[str]) -> Sequence[RoundRecord]:
         """Return every round that can be read, the latest line of each; note what cannot."""
@@ -97,9 +95,7 @@ class Journal:
                 except ValueError:
                     broken += [f"line {place}: not a whole record, left out"] if raw.strip() else []
                 if faults:
-                    notes.append(
-                        f"{self.path.name}, line {place}: {some(list(map(str, faults)), _NAMED, '; ')}."
-                    )
+                    notes.append(f"{self.path.name}, line {place}: {in_short(faults)}.")
                 if len(broken) == _MOST_BROKEN:
                     break
         except FileNotFoundError:

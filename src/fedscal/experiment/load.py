@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from fedscal.core.convert import Misfit, convert
+from fedscal.core.convert import Misfit, convert, in_short
 from fedscal.core.documents import read_json, read_toml
-from fedscal.core.errors import UsageError, some
+from fedscal.core.errors import UsageError
 from fedscal.core.options import Value
 from fedscal.experiment.journal import Journal
 from fedscal.experiment.records import Environment, RoundRecord, RunSummary
 
 FILES = ("spec.toml", "metrics.jsonl", "summary.json")
-_NAMED = 3
 T = TypeVar("T")
 
 
@@ -99,7 +98,7 @@ def _document(path: Path, kind: type[T], notes: list[str]) -> T | None:
         notes.append(f"{path.name} cannot be read and was left out.")
         return None
     if faults:
-        notes.append(f"{path.name}, left out: {some(list(map(str, faults)), _NAMED, '; ')}.")
+        notes.append(f"{path.name}, left out: {in_short(faults)}.")
     return made
 
 

@@ -245,14 +245,16 @@ def summarise(records: Sequence[RoundRecord], pretrain_seconds: float, **facts: 
         best_round=outcome.best_round,
         pseudo_label_accuracy=None if math.isnan(pseudo) else pseudo,
         worse_domains=worse_domains(outcome.accuracy) if labelled else None,
-        seconds=Seconds(
-            pretrain=pretrain_seconds,
-            adapt=sum(record.seconds.adapt for record in records),
-            evaluate=sum(record.seconds.evaluate for record in records),
-        ),
+        seconds=replace(total_seconds(records), pretrain=pretrain_seconds),
         warnings=[text for record in records for text in record.warnings],
         **facts,
     )
+
+
+def total_seconds(records: Sequence[RoundRecord]) -> Seconds:
+    """Return the seconds spent in adaptation and in evaluation."""
+    spent = [record.seconds for record in records]
+    return Seconds(adapt=sum(one.adapt for one in spent), evaluate=sum(one.evaluate for one in spent))
 
 
 def worse_domains(accuracy: Accuracies) -> list[str]:

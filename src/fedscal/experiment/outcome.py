@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fedscal.experiment import metrics
 from fedscal.experiment.load import Run, natural
 from fedscal.experiment.metrics import Outcome
-from fedscal.experiment.records import AVERAGE, Accuracies, ClientRecord, RoundRecord, Scores
+from fedscal.experiment.records import AVERAGE, NO_CLIENT, Accuracies, ClientRecord, RoundRecord, Scores
 
 
 @dataclass(frozen=True)
@@ -113,36 +113,29 @@ def own_models(run: Run) -> Scores:
 
 def client_rows(run: Run) -> Sequence[ClientRow]:
     """Return one row a client: the source model (round 0) against the last round."""
-    source = run.rounds[0].clients if run.rounds and run.rounds[0].round == 0 else {}
-    last = run.rounds[-1].clients if run.rounds else {}
-    return [
-        ClientRow(
+    rows = []
+    for client, domain in run.clients.items():
+        first, last = run.rounds[0].client(client), run.rounds[-1].client(client)
+        source = first if run.rounds[0].round == 0 else NO_CLIENT
+        row = ClientRow(
             name=client,
-            before=_accuracy(source.get(client)),
-            after=_accuracy(last.get(client)),
+            before=source.accuracy,
+            after=last.accuracy,
             domain=domain,
             own=_latest_own(run, client),
-            classes_before=_classes(source.get(client)),
-            classes_after=_classes(last.get(client)),
+            classes_before=source.effective_classes,
+            classes_after=last.effective_classes,
             rounds=sum(client in line.participants for line in run.rounds),
             failures=sum(client in line.failures for line in run.rounds),
         )
-        for client, domain in run.clients.items()
-    ]
-
-
-def _accuracy(record: ClientRecord | None) -> float:
-    return record.accuracy if record else math.nan
-
-
-def _classes(record: ClientRecord | None) -> float:
-    return record.effective_classes if record else math.nan
+        rows.append(row)
+    return rows
 
 
 def _latest_own(run: Run, client: str) -> float:
     """Return the latest known accuracy of a client's own model; it does not take part in every round."""
-    rows = (line.clients[client] for line in reversed(run.rounds) if client in line.clients)
-    return next((row.local_accuracy for row in rows if math.isfinite(row.local_accuracy)), math.nan)
+    known = (line.client(client).local_accuracy for line in reversed(run.rounds))
+    return next(filter(math.isfinite, known), math.nan)
 
 
 def series(run: Run, take: Callable[[RoundRecord], Mapping[str, float]]) -> Mapping[str, Sequence[float]]:
@@ -155,10 +148,7 @@ def series(run: Run, take: Callable[[RoundRecord], Mapping[str, float]]) -> Mapp
 def round_grid(run: Run, take: Callable[[ClientRecord], float]) -> Grid:
     """Return a client's value in each round."""
     rows = list(run.clients)
-    values = [
-        [take(line.clients[client]) if client in line.clients else math.nan for line in run.rounds]
-        for client in rows
-    ]
+    values = [[take(line.client(client)) for line in run.rounds] for client in rows]
     return Grid(rows, [line.round for line in run.rounds], _matrix(values, len(rows)))
 
 
@@ -168,7 +158,7 @@ def epoch_grid(run: Run, key: str) -> Grid:
     columns: list[int] = []
     moments: list[list[float]] = []
     for line in run.rounds:
-        epochs = [line.clients[client].epochs or () if client in line.clients else () for client in rows]
+        epochs = [line.client(client).epochs or () for client in rows]
         for place in range(max(map(len, epochs), default=0)):
             columns.append(line.round)
             moments.append(

@@ -64,17 +64,10 @@ class ClientRecord:
     """A client in a round: the model that it is evaluated with, and its training if it took part.
 
     Attributes:
-        domain: the client's domain.
-        accuracy: of the model, in percent.
-        pseudo_label_accuracy: of the labels that the next local epoch would start from.
-        images: how many images it has.
         signals: the label-free signals, by name.
         effective_classes: how many classes the model predicts in effect.
         stale: 1 if the client was not reached and these are the numbers of an earlier round.
         drift: the distance of its own model from the one that it was sent.
-        seconds: the time of its training.
-        bytes_down: what it was sent.
-        bytes_up: what it sent.
         epochs: the scalars of every local epoch; None if it did not take part.
         local_accuracy: of its own model.
     """
@@ -92,6 +85,10 @@ class ClientRecord:
     bytes_up: float = math.nan
     epochs: Sequence[Mapping[str, float]] | None = None
     local_accuracy: float = math.nan
+
+
+NO_CLIENT = ClientRecord(domain="", images=math.nan, effective_classes=math.nan)
+"""Stands for a client that a round does not name."""
 
 
 @dataclass(frozen=True)
@@ -124,17 +121,8 @@ class RoundRecord:
     """One line of ``metrics.jsonl``; round 0 is the source model.
 
     Attributes:
-        round: its number.
-        lr: the clients' learning rate.
-        participants: the clients that were asked to train.
-        accuracy: by domain, if the clients have labels.
-        pseudo_label_accuracy: by domain, if the clients have labels.
         signals: the mean of every label-free signal over the clients.
-        clients: every client.
-        warnings: sentences for the user.
         failures: why a participant's reply is missing, by client.
-        seconds: the time that the round took.
-        bytes: what was sent in it.
         selected_round: the best round so far by the label-free signal.
     """
 
@@ -150,6 +138,10 @@ class RoundRecord:
     seconds: Seconds
     bytes: Traffic | None = None
     selected_round: int | None = None
+
+    def client(self, name: ClientId) -> ClientRecord:
+        """Return a client, or one of unknown numbers."""
+        return self.clients.get(name, NO_CLIENT)
 
     @property
     def domains(self) -> dict[ClientId, str]:
@@ -243,10 +235,8 @@ class Manifest:
     """``manifest.json`` of a checkpoint.
 
     Attributes:
-        round: its number.
         metrics_sha256: of ``metrics.jsonl`` up to the round's line; empty if an earlier version wrote it.
         files: the sha256 of its files.
-        memories: every client's memory.
     """
 
     round: int

@@ -26,21 +26,13 @@ class ModelCard:
     """What is written beside a model, in JSON.
 
     Attributes:
-        model: the network.
         shape: channels, height and width of an image.
         classes: the names of the classes, in the order of the outputs.
-        benchmark: the data that it was made for.
-        source: the domain that the source model was trained on.
         views: how images are shown to it, see ``data.views``; None: as the benchmark says.
-        method: what adapted it.
-        round: after which round.
         notes: small numbers of the server about its clients.
         source_accuracy: on held-out source images, in percent.
-        seconds: the time of the source training.
         made_from: all that decides the bits of a source model.
         others: what other programs have added.
-        file_sha256: of the file beside the card.
-        weights_sha256: of the weights in it.
     """
 
     model: str

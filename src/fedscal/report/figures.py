@@ -111,25 +111,23 @@ def drift(run: Run) -> str:
 
 def cost(run: Run) -> str:
     """Draw the seconds and the bytes of each round."""
-    seconds, traffic = [line.seconds for line in run.rounds], [line.bytes or Traffic() for line in run.rounds]
+    spent, sent = [line.seconds for line in run.rounds], [line.bytes or Traffic() for line in run.rounds]
     panels = {
         "Seconds a round": {
-            "adapt": np.nan_to_num([one.adapt for one in seconds]),
-            "evaluate": np.nan_to_num([one.evaluate for one in seconds]),
+            "adapt": [one.adapt for one in spent],
+            "evaluate": [one.evaluate for one in spent],
         },
-        "Megabytes a round": {
-            "down": np.nan_to_num([one.down / 1e6 for one in traffic]),
-            "up": np.nan_to_num([one.up / 1e6 for one in traffic]),
-        },
+        "Megabytes a round": {"down": [one.down / 1e6 for one in sent], "up": [one.up / 1e6 for one in sent]},
     }
-    if not any(bars.any() for parts in panels.values() for bars in parts.values()):
+    if not np.nan_to_num([bars for parts in panels.values() for bars in parts.values()]).any():
         return ""
     with drawing():
         figure, axes = canvas(2.2, 1, 2)
         for axis, (title, parts) in zip(axes, panels.items(), strict=True):
-            (one, first), (other, second) = parts.items()
-            axis.bar(_rounds(run), first, color=COLOURS[0], label=one)
-            axis.bar(_rounds(run), second, bottom=first, color=COLOURS[5], label=other)
+            below = np.zeros(len(run.rounds))
+            for (name, bars), colour in zip(parts.items(), (COLOURS[0], COLOURS[5]), strict=True):
+                axis.bar(_rounds(run), np.nan_to_num(bars), bottom=below, color=colour, label=name)
+                below = np.nan_to_num(bars)
             axis.set_title(title)
             _round_axis(axis)
             axis.legend(ncols=2, loc="lower left", bbox_to_anchor=(0.45, 1.0), fontsize=8)

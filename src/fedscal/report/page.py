@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from fedscal.core.convert import dump
 from fedscal.core.table import Table
 from fedscal.experiment import outcome as model
 from fedscal.experiment.load import Run
-from fedscal.experiment.records import Seconds
+from fedscal.experiment.metrics import total_seconds
 from fedscal.methods import described
 from fedscal.report import figures
 from fedscal.report.verdict import judge, standing
@@ -186,29 +186,18 @@ def _method_figures(found: comparison.SourceTable, place: int) -> list[Exhibit]:
 
 def totals(run: Run) -> Mapping[str, str]:
     """Return the whole run's time and traffic, without what is unknown."""
-    adapt, evaluate = (
-        _total(line.seconds.adapt for line in run.rounds),
-        _total(line.seconds.evaluate for line in run.rounds),
-    )
-    seconds = run.summary.seconds if run.summary else Seconds(adapt=adapt, evaluate=evaluate)
+    if not (run.summary or run.rounds):
+        return {}
+    seconds = run.summary.seconds if run.summary else total_seconds(run.rounds)
     traffic = [line.bytes for line in run.rounds if line.bytes]
     found = {
         "Time to adapt": text.duration(seconds.adapt),
         "Time to evaluate": text.duration(seconds.evaluate),
         "Time to pretrain": text.duration(seconds.pretrain),
-        "Sent to clients": text.size(_total(one.down for one in traffic)),
-        "Sent by clients": text.size(_total(one.up for one in traffic)),
+        "Sent to clients": text.size(sum(one.down for one in traffic) or math.nan),
+        "Sent by clients": text.size(sum(one.up for one in traffic) or math.nan),
     }
     return {name: value for name, value in found.items() if value != text.UNKNOWN}
-
-
-def _seconds(rounds: Sequence[Seconds]) -> Seconds:
-    return Seconds(adapt=_total(one.adapt for one in rounds), evaluate=_total(one.evaluate for one in rounds))
-
-
-def _total(values: Iterable[float]) -> float:
-    known = [value for value in values if math.isfinite(value)]
-    return math.fsum(known) if known else math.nan
 
 
 def _exhibits(run: Run, wanted: Sequence[tuple[str, str, Callable[[Run], str]]]) -> Sequence[Exhibit]:
