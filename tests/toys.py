@@ -112,7 +112,7 @@ def briefing(source: Weights, driver: InProcess | None = None, rounds: int = 1) 
 class Kept(dict[ClientId, Memory]):
     """The clients' memories, in main memory."""
 
-    def get(self, client: ClientId, default: Memory | None = None) -> Memory:
+    def get(self, client: ClientId, default: object = None) -> Memory:
         return super().get(client, {})
 
     def put(self, client: ClientId, round_: int, memory: Memory) -> None:
@@ -154,8 +154,11 @@ class FakeDriver:
         for client, package in packages.items():
             yield from self.answers(client, package)
 
-    def evaluate(self, models: Mapping[ClientId, Weights]) -> Mapping[ClientId, Metrics]:
+    def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
         return {client: {} for client in models}
+
+    def profile(self) -> dict[ClientId, Weights]:
+        return {}
 
 
 def rounds(

@@ -95,7 +95,8 @@ def test_a_strict_reader_says_where_a_value_does_not_fit(change: dict[str, Any],
 
 
 def test_what_is_missing_is_blank_for_a_lenient_reader_unless_nothing_can_stand_for_it() -> None:
-    for value in ({}, {"side": 3}, []):
+    values: list[object] = [{}, {"side": 3}, []]
+    for value in values:
         with pytest.raises(ValueError, match=r"it (has no count|is no table)"):
             convert(value, Outer, faults=[])
     faults: list[Misfit] = []

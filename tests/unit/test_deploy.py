@@ -14,10 +14,10 @@ from PIL import Image
 from fedscal.core import weights
 from fedscal.core.errors import DataRefused, ModelRefused
 from fedscal.data.benchmark import Benchmark
-from fedscal.deploy.classifier import Classifier, find_model
+from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.onnx import export_onnx, parity
 from fedscal.deploy.predict import ask, files_at, write_csv
-from fedscal.models.store import ModelCard, model_files
+from fedscal.models.store import ModelCard, find_model, model_files
 from toys import SIDE, blobs, tiny_network
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +91,11 @@ def killed_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path
         patch.setattr(os, "fsync", die)
         patch.setattr(os, "unlink", die)
         patch.setattr(shutil, "rmtree", lambda *_, **__: None)
-        for write in (
+        writes: list[Callable[[], object]] = [
             lambda: files.write_bytes(tmp_path / "file", b"1"),
             lambda: files.write_dir(tmp_path / "dir", {"a": b"1"}),
-        ):
+        ]
+        for write in writes:
             with pytest.raises(Killed):
                 write()
     return sorted(tmp_path.iterdir())
