@@ -115,9 +115,9 @@ def honest(spec: RunSpec, attack: str, out: Path) -> float:
     """Run and return the honest clients' mean accuracy in the last round."""
     change = ATTACKS[attack]
     federation = Local() if change is None else WithAttacker(change)
-    line = adapt(spec, out, federation=federation).lines()[-1]
-    first = min(line["clients"])
-    return fmean(row["accuracy"] for client, row in line["clients"].items() if client != first)
+    line = adapt(spec, out, federation=federation).rounds()[-1]
+    first = min(line.clients)
+    return fmean(row.accuracy for client, row in line.clients.items() if client != first)
 
 
 def main() -> None:

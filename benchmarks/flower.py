@@ -17,14 +17,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from fedscal.experiment.experiment import Experiment
-from fedscal.experiment.metrics import Line
+from fedscal.experiment.records import RoundRecord
 from fedscal.experiment.run import adapt
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.source import source_model
@@ -37,14 +37,14 @@ KEYS = {"participation": 1, "rounds": 2, "local_epochs": 1}
 LIMITS = {"wait": 600, "round-timeout": 600}
 
 
-def seconds(lines: list[Line]) -> dict[str, float]:
+def seconds(records: Sequence[RoundRecord]) -> dict[str, float]:
     """Return the mean seconds of a round, by part."""
-    rounds = lines[1:]
-    slowest = [max(row["seconds"] for row in r["clients"].values() if "seconds" in row) for r in rounds]
+    rounds = records[1:]
+    slowest = [max(row.seconds for row in r.clients.values() if row.epochs is not None) for r in rounds]
     return {
         "clients": fmean(slowest),
-        "training wave": fmean(r["seconds"]["adapt"] for r in rounds),
-        "evaluation wave": fmean(r["seconds"]["evaluate"] for r in rounds),
+        "training wave": fmean(r.seconds.adapt for r in rounds),
+        "evaluation wave": fmean(r.seconds.evaluate for r in rounds),
     }
 
 
@@ -96,8 +96,8 @@ def main() -> None:
     print("| driver | clients | training wave | evaluation wave | accuracy |\n|---|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as name:
         for driver, directory in play(Path(name), data, given):
-            parts = " | ".join(f"{part:.2f}" for part in seconds(directory.lines()).values())
-            last = directory.summary()["accuracy"]["last"]["average"]
+            parts = " | ".join(f"{part:.2f}" for part in seconds(directory.rounds()).values())
+            last = directory.summary().accuracy.last.average
             print(f"| {driver} | {parts} | {last:.2f} |", flush=True)
 
 

@@ -73,8 +73,8 @@ def main() -> None:
     common = {"source": "mnist", "rounds": 2, "local_epochs": 1, "pretrain_epochs": 3, "workers": 1}
     out = Path("runs") / "new-term"
     for name, keys in {"fedloa": {}, "fednorm": {"nu": 0.01}}.items():
-        accuracy = adapt(RunSpec.make(method=name, **common, **keys), out / name).summary()["accuracy"]
-        before, after = accuracy["source_only"]["average"], accuracy["last"]["average"]
+        accuracy = adapt(RunSpec.make(method=name, **common, **keys), out / name).summary().accuracy
+        before, after = accuracy.source_only.average, accuracy.last.average
         print(f"{name}: average {before:.1f} % -> {after:.1f} %")
     print(write_comparison([out / "fedloa", out / "fednorm"], out / "comparison.html"))
 

@@ -154,8 +154,11 @@ class FakeDriver:
         for client, package in packages.items():
             yield from self.answers(client, package)
 
-    def evaluate(self, models: Mapping[ClientId, Weights]) -> Mapping[ClientId, Metrics]:
+    def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
         return {client: {} for client in models}
+
+    def profile(self) -> dict[ClientId, Weights]:
+        return {}
 
 
 def rounds(

@@ -6,7 +6,7 @@ unlabelled images of its own domain; together they adapt one model.
 >>> import fedscal
 >>> spec = fedscal.RunSpec.make(benchmark="digits", source="mnist", method="fedscal")
 >>> run = fedscal.adapt(spec, out="runs/first")      # doctest: +SKIP
->>> run.summary()["accuracy"]["last"]                # doctest: +SKIP
+>>> run.summary().accuracy.last.average             # doctest: +SKIP
 """
 
 from importlib import import_module

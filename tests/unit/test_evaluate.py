@@ -10,7 +10,8 @@ import torch
 
 from fedscal import losses as functional
 from fedscal.losses import soft_neighbourhood_density
-from fedscal.runtime.evaluate import accuracy, client_metrics, effective_classes, infomax
+from fedscal.runtime.evaluate import accuracy, client_metrics, effective_classes
+from fedscal.runtime.signals import infomax
 from toys import prediction, sure
 
 

@@ -79,8 +79,8 @@ def test_a_second_run_in_a_process_sees_what_was_added(root: Path, tmp_path: Pat
         spec = fedscal.RunSpec.make(
             benchmark=str(root), workers=1, clients_per_domain=1, participation=1, **keys
         )
-        lines = fedscal.adapt(spec, tmp_path / name).lines()
-        counts.append(lines[0]["clients"]["b-0"]["images"])
+        lines = fedscal.adapt(spec, tmp_path / name).rounds()
+        counts.append(lines[0].clients["b-0"].images)
         draw(root / "b/x/new.png", 99)
     assert counts == [6, 7]
 

@@ -185,7 +185,7 @@ def test_a_summary_older_than_the_metrics_does_not_count(tmp_path: Path) -> None
     lines = make_lines()
     run = load_run(write_run(tmp_path, lines, summarise(lines[:3])))
     assert not run.finished
-    assert outcome(run).last["average"] == 92.5
+    assert outcome(run).accuracy.last.average == 92.5
 
 
 @pytest.mark.parametrize("rounds", [0, 1])

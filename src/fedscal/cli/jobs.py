@@ -19,6 +19,7 @@ from fedscal.cli.many import end_with, execute_cells, show_tables
 from fedscal.cli.output import print_plain
 from fedscal.compare import grid
 from fedscal.core import files
+from fedscal.core.convert import dump
 from fedscal.core.errors import UsageError, nearest, shown
 from fedscal.data.folders.scan import scan
 from fedscal.experiment.spec import RunSpec, environment_keys, parse_assignments, read_recipe
@@ -103,7 +104,7 @@ def show(directory: RunDirectory, report: bool, quiet: bool, as_json: bool) -> N
 
     page = _page(lambda: write_report(directory.path)) if report else None
     if as_json:
-        output.print_json({**directory.summary(), "directory": str(directory.path)})
+        output.print_json({**dump(directory.summary()), "directory": str(directory.path)})
     elif not quiet:
         output.print_result(directory.path)
         print_plain(f"run: {directory.path}    model: {directory.path / 'model'}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from fedscal.experiment.callbacks import Callback
-from fedscal.experiment.progress import Lines, describe
+from fedscal.experiment.metrics import in_short
+from fedscal.experiment.progress import Lines
 from fedscal.methods import described
 
 if TYPE_CHECKING:
-    from fedscal.experiment.metrics import Line
+    from fedscal.experiment.load import Run
+    from fedscal.experiment.records import RoundRecord
     from fedscal.server.rule import ServerState
 
 console = Console()
@@ -69,10 +71,10 @@ class Bar(Callback):
         self._names.append(client)
         self._progress.update(self._task, note=f"{self._last}  {' '.join(self._names)}")
 
-    def round(self, line: Line, state: ServerState | None) -> None:
+    def round(self, record: RoundRecord, state: ServerState | None) -> None:
         """Move the bar and show the round's result."""
-        self._names, self._last = [], describe(line)
-        self._progress.update(self._task, completed=line["round"], note=self._last)
+        self._names, self._last = [], in_short(record)
+        self._progress.update(self._task, completed=record.round, note=self._last)
 
     def warn(self, text: str) -> None:
         """Print a warning above the bars."""
@@ -107,31 +109,33 @@ def listener(quiet: bool) -> Bar | Lines | Quiet:
 def print_result(path: Path) -> None:
     """Print source-only -> adapted for every domain, and the verdict in a sentence."""
     from fedscal.experiment.load import load_run
+    from fedscal.experiment.outcome import outcome
     from fedscal.report.verdict import judge
 
     run = load_run(path)
     verdict = judge(run)
-    accuracy: Mapping[str, Mapping[str, float]] = run.summary.get("accuracy") or {}
-    if accuracy:
-        console.print(_result_table(run.summary, accuracy))
+    if outcome(run).accuracy.labelled:
+        console.print(_result_table(run))
     console.print(Text(verdict.headline, style=_TONES[verdict.tone]))
     for sentence in verdict.details:
         console.print(Text(sentence))
 
 
-def _result_table(summary: Mapping[str, Any], accuracy: Mapping[str, Mapping[str, float]]) -> Table:
-    source = summary["source"] or "a given model"
-    title = f"{described(summary['method'])} from {source}, seed {summary['seed']}: accuracy in %"
-    selected, best = f"selected (round {summary['selected_round']})", f"oracle best ({summary['best_round']})"
+def _result_table(run: Run) -> Table:
+    from fedscal.experiment.outcome import domain_rows, outcome
+    from fedscal.experiment.records import AVERAGE
+
+    source, result = run.fact("source") or "a given model", outcome(run)
+    title = f"{described(run.fact('method'))} from {source}, seed {run.fact('seed')}: accuracy in %"
+    selected, best = f"selected (round {result.selected_round})", f"oracle best ({result.best_round})"
     table = Table("domain", "source-only", "last round", "change", selected, best, title=title)
     for column in table.columns[1:]:
         column.justify = "right"
-    for domain, before in accuracy["source_only"].items():
-        last = accuracy["last"][domain]
-        change = Text(f"{last - before:+.1f}", style="red" if last < before else "green")
-        cells: list[str | Text] = [f"{before:.1f}", f"{last:.1f}", change]
-        others = [f"{accuracy[name][domain]:.1f}" for name in ("selected", "best")]
-        table.add_row(Text(domain), *cells, *others, end_section=domain != "average")
+    for row in domain_rows(run):
+        change = Text(f"{row.after - row.before:+.1f}", style="red" if row.after < row.before else "green")
+        others = [f"{value:.1f}" for value in (row.selected, row.best)]
+        cells: list[str | Text] = [f"{row.before:.1f}", f"{row.after:.1f}", change, *others]
+        table.add_row(Text(row.name), *cells, end_section=row.name != AVERAGE)
     return table
 
 

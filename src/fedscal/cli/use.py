@@ -14,6 +14,7 @@ from fedscal.cli import output, print_error
 from fedscal.cli.allow import AllowCode
 from fedscal.cli.output import console, print_json, print_plain, table_of
 from fedscal.core import files
+from fedscal.core.convert import dump
 from fedscal.core.errors import UsageError
 from fedscal.data.folders.scan import scan
 
@@ -118,7 +119,6 @@ def audit(
     The numbers are kept in the run directory (audit.json), and the model card shows them.
     """
     from fedscal.deploy.audit import audit as audited
-    from fedscal.deploy.audit import audit_table
     from fedscal.deploy.card import AUDIT, run_of
     from fedscal.deploy.classifier import Classifier
 
@@ -127,13 +127,13 @@ def audit(
     known = before.exists() and before != classifier.path
     source = Classifier.open(before, device.value, network) if known else None
     found = audited(classifier, source, folder)
-    facts = {"model_sha256": classifier.card["weights_sha256"], "sites": [one.facts() for one in found]}
+    facts = dump(found)
     if run := run_of(classifier):
         files.write_json(run.path / AUDIT, facts)
     if as_json:
         print_json(facts)
         return
-    table = audit_table(found)
+    table = found.table()
     console.print(table_of(table.header, table.rows, table.title))
     print_plain("\n".join(table.notes))
 
@@ -176,5 +176,5 @@ def _as_onnx(classifier: Classifier, path: Path) -> str:
 
 def _as_safetensors(classifier: Classifier, path: Path) -> str:
     files.write_bytes(path, classifier.path.read_bytes())
-    files.write_json(path.with_suffix(".json"), dict(classifier.card))
+    files.write_json(path.with_suffix(".json"), dump(classifier.card))
     return f"{path}\n{path.with_suffix('.json')}"

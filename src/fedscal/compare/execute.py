@@ -1,4 +1,4 @@
-"""Many runs side by side, cached run by run; ``compare_tables`` says what they found."""
+"""Many runs side by side, cached run by run; ``tables`` shows their results."""
 
 from __future__ import annotations
 

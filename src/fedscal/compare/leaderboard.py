@@ -37,7 +37,9 @@ def _leaderboard(title: str, found: Mapping[str, SourceTable]) -> Table:
 
 
 def _cells(results: Results, found: Mapping[str, SourceTable]) -> list[str]:
-    averages = [results[source].cell("last") if source in results else UNKNOWN for source in found]
+    averages = [
+        results[source].cell(lambda one: one.last) if source in results else UNKNOWN for source in found
+    ]
     mean = _mean(results, len(found))
     # A table's rows are ordered by their average, so the first has the highest.
     highest = sum(

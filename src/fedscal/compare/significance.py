@@ -1,4 +1,4 @@
-"""What is more than luck: exact tests on pairs, a correction for many rows, an interval for a share."""
+"""Statistical tests: exact tests on pairs, a correction for many rows, an interval for a share."""
 
 from __future__ import annotations
 

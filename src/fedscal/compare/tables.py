@@ -1,26 +1,26 @@
-"""What a comparison found: a table a source, and one over all sources that says what is more than luck."""
+"""The tables of a grid of runs: one per source, and one over all sources with statistical tests."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from fedscal.compare import comparison
+from fedscal.compare.comparison import SourceTable
 from fedscal.compare.execute import Cell
 from fedscal.compare.leaderboard import leaderboards
-from fedscal.compare.rows import USUAL_BASELINE, Row, caveats, rows_of
+from fedscal.compare.row_labels import USUAL_BASELINE, Row, caveats, rows_of
 from fedscal.compare.significance import holm, sign_flip_p, smallest_p
 from fedscal.core import files
+from fedscal.core.convert import dump
 from fedscal.core.errors import UsageError, nearest
 from fedscal.core.table import Table
-from fedscal.core.text import count, signed, spread
+from fedscal.core.text import count, signed
 from fedscal.experiment.load import load_run
 
-_MOMENTS = ("last", "selected", "best")
 _OVERALL = (
     "method",
     "average, last round",
@@ -45,41 +45,25 @@ def by_row(cells: Sequence[Cell]) -> Groups:
     return groups
 
 
-def source_tables(cells: Sequence[Cell]) -> Iterator[Table]:
-    """Yield a table for each source: last round first, the oracle named as one."""
-    several = len({cell.spec.benchmark for cell in cells}) > 1
-    groups = by_row(cells)
-    for benchmark, source in dict.fromkeys((cell.spec.benchmark, cell.spec.source) for cell in cells):
-        here = {
-            row.label: [a for cell in mine if _is_from(cell, benchmark, source) and (a := _accuracy(cell))]
-            for row, mine in groups.items()
-        }
-        rows = [[label, *_scores(runs)] for label, runs in here.items() if runs]
-        if rows:
-            first = next(runs[0] for runs in here.values() if runs)
-            averages = ["average, last round", "selected round", "best round (oracle)"]
-            header = ["method", *_domains(first), *averages]
-            title = f"Source: {source}" + (f" of {benchmark}" if several else "")
-            yield Table(title, header, rows, caveats(groups))
+def by_source(cells: Sequence[Cell]) -> Sequence[SourceTable]:
+    """Return a table for each source, of the runs that are finished and have labels."""
+    rows = rows_of([cell.spec.flat() for cell in cells])
+    named = {cell.directory.path: row for cell, row in zip(cells, rows, strict=True)}
+    runs = [
+        replace(load_run(cell.directory.path), spec=cell.spec.flat())
+        for cell in cells
+        if cell.directory.finished
+    ]
+    kept, _ = comparison.usable(runs)
+    return comparison.source_tables(kept, [named[run.path] for run in kept])
 
 
-def _is_from(cell: Cell, benchmark: str, source: str) -> bool:
-    return (cell.spec.benchmark, cell.spec.source, cell.directory.finished) == (benchmark, source, True)
-
-
-def _scores(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    per_domain = [spread([run["last"].get(d, math.nan) for run in runs]) for d in _domains(runs[0])]
-    return per_domain + [spread([run[moment]["average"] for run in runs]) for moment in _MOMENTS]
-
-
-def _domains(accuracy: Mapping[str, Any]) -> list[str]:
-    return [domain for domain in accuracy["last"] if domain != "average"]
-
-
-def _accuracy(cell: Cell) -> dict[str, Any]:
-    """Return a run's accuracies by moment and domain; nothing if its clients have no labels."""
-    accuracy: dict[str, Any] = cell.directory.summary()["accuracy"]
-    return accuracy
+def _average(cell: Cell) -> float | None:
+    """Return a run's average accuracy in the last round; None without a result or labels."""
+    if not cell.directory.finished:
+        return None
+    accuracy = cell.directory.summary().accuracy
+    return accuracy.last.average if accuracy.labelled else None
 
 
 @dataclass(frozen=True)
@@ -172,9 +156,9 @@ def contrasts(cells: Sequence[Cell], baseline: Baseline) -> list[Contrast]:
 
 def _averages(cells: Sequence[Cell]) -> dict[tuple[str, str, int], float]:
     return {
-        (cell.spec.benchmark, cell.spec.source, cell.spec.seed): _accuracy(cell)["last"]["average"]
+        (cell.spec.benchmark, cell.spec.source, cell.spec.seed): average
         for cell in cells
-        if cell.directory.finished and _accuracy(cell)
+        if (average := _average(cell)) is not None
     }
 
 
@@ -210,13 +194,8 @@ def _missing(cells: Sequence[Cell]) -> Iterator[str]:
 
 def all_tables(cells: Sequence[Cell], overall: Table | None) -> list[Table]:
     """Return what is to be shown of a comparison, in order."""
-    return [*_boards(cells), *source_tables(cells), *([overall] if overall else [])]
-
-
-def _boards(cells: Sequence[Cell]) -> list[Table]:
-    runs = [load_run(cell.directory.path) for cell in cells if cell.directory.finished]
-    kept, _ = comparison.usable(runs)
-    return list(leaderboards(comparison.source_tables(kept)))
+    found = by_source(cells)
+    return [*leaderboards(found), *(one.table() for one in found), *([overall] if overall else [])]
 
 
 def to_markdown(cells: Sequence[Cell], command: str, tables: Sequence[Table]) -> str:
@@ -235,7 +214,9 @@ def summaries(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     """Return the finished runs' summaries, each with the label of its row, in the order of the grid."""
     rows = rows_of([cell.spec.flat() for cell in cells])
     pairs = zip(rows, cells, strict=True)
-    return [{"row": row.label, **cell.directory.summary()} for row, cell in pairs if cell.directory.finished]
+    return [
+        {"row": row.label, **dump(cell.directory.summary())} for row, cell in pairs if cell.directory.finished
+    ]
 
 
 def write_results(cells: Sequence[Cell], out: Path, command: str, tables: Sequence[Table]) -> Path:

@@ -5,7 +5,6 @@ Whatever is wrong with a document is a ValueError, and with its file an OSError,
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import tomllib
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fedscal.core.convert import convert
 from fedscal.core.errors import shown
 from fedscal.core.files import read_bytes
 
@@ -35,6 +35,11 @@ T = TypeVar("T")
 def read_json(path: Path) -> Any:
     """Return the value of a JSON file."""
     return parse_json(read_bytes(path, LARGEST))
+
+
+def read_record(path: Path, kind: type[T]) -> T:
+    """Return a JSON file as a dataclass, see ``convert``."""
+    return convert(read_json(path), kind)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -65,6 +70,11 @@ def sealed(value: Mapping[str, Any]) -> bytes:
     return _SEAL % zlib.crc32(body) + body[1:] + b"\n"
 
 
+def is_sealed(line: bytes) -> bool:
+    """Whether a record has a checksum; those of earlier versions have none and begin with their round."""
+    return line.startswith(_SEAL[: _SEAL.index(b"%")])
+
+
 def unsealed(line: bytes) -> dict[str, Any]:
     """Return a record without its checksum, which must be right.
 
@@ -79,64 +89,6 @@ def unsealed(line: bytes) -> dict[str, Any]:
             raise ValueError("its checksum is wrong")
         del value["check"]
     return value
-
-
-def misfit(value: Any, shape: Any, name: str = "it") -> str:
-    """Say where a value has not the given shape; empty if it has.
-
-    A shape is a type (a whole number counts as float), ``[shape]`` for a list of any length,
-    ``[shape, shape]`` for one of two, ``{str: shape}`` for a table of likes, ``{"key": shape}`` for one of
-    known keys, of which ``"key?"`` may lack and others are free, and a tuple of shapes, any of which will do.
-
-    >>> misfit({"shape": [3, "x"]}, {"shape": [int], "side?": (int, None)})
-    'shape[1] is no whole number'
-    """
-    if isinstance(shape, tuple):
-        found = [misfit(value, one, name) for one in shape]
-        return "" if "" in found else next(iter(found), f"{name} is not expected")
-    kind: Any = type(shape) if isinstance(shape, dict | list) else shape
-    if not _is_of(value, kind):
-        return f"{name} is no {_KINDS[kind]}"
-    parts: Iterator[str] = iter(())
-    if isinstance(shape, list):
-        if len(shape) not in (1, len(value)):
-            return f"{name} is no list of {len(shape)}"
-        pairs = zip(value, itertools.cycle(shape), strict=False)
-        parts = (misfit(one, like, f"{name}[{at}]") for at, (one, like) in enumerate(pairs))
-    elif isinstance(shape, dict):
-        parts = _in_table(value, shape, name)
-    return next(filter(None, parts), "")
-
-
-_KINDS = {
-    dict: "table",
-    list: "list",
-    str: "text",
-    int: "whole number",
-    float: "number",
-    bool: "yes or no",
-    None: "null",
-}
-
-
-def _in_table(value: Mapping[str, Any], shape: Mapping[Any, Any], name: str) -> Iterator[str]:
-    for key, inner in shape.items():
-        if key is str:
-            yield from (misfit(part, inner, shown(one)) for one, part in value.items())
-            continue
-        known = key.removesuffix("?")
-        if known in value:
-            yield misfit(value[known], inner, known)
-        elif known == key:
-            yield f"{name} has no {known}"
-
-
-def _is_of(value: Any, kind: Any) -> bool:
-    if kind is None:
-        return value is None
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
 def _parsed(parse: Callable[[str], T], text: str) -> T:

@@ -5,19 +5,19 @@ Texts begin where a name ends, so that they can be put together: ``epochs[0].los
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fedscal.core.errors import shown
+
 Field = Callable[[Any], str | None]
 """Says what is wrong with a value, or None."""
-_short = reprlib.Repr()
-_short.maxstring = _short.maxother = 80
+_LONGEST_VALUE = 80
 
 
-def shown(value: Any) -> str:
-    """Return a value as it can be shown: short, on one line, without control characters."""
-    return _short.repr(value)
+def quoted(value: Any) -> str:
+    """Return a value as Python writes it, so that a text can be told from a number."""
+    return shown(repr(value), _LONGEST_VALUE)
 
 
 def printable(text: str, most: int = 300) -> str:
@@ -31,12 +31,12 @@ def printable(text: str, most: int = 300) -> str:
 
 def field(holds: Callable[[Any], bool], words: str) -> Field:
     """Return the field of the values for which ``holds`` is true; ``words`` say what they are."""
-    return lambda value: None if holds(value) else f" is {shown(value)}, not {words}"
+    return lambda value: None if holds(value) else f" is {quoted(value)}, not {words}"
 
 
 def just(known: Any) -> Field:
     """Return the field of one value."""
-    return field(lambda value: type(value) is type(known) and value == known, shown(known))
+    return field(lambda value: type(value) is type(known) and value == known, quoted(known))
 
 
 def whole(low: int, high: int) -> Field:
@@ -64,7 +64,7 @@ def several(entry: Field, count: int) -> Field:
 
     def fault(value: Any) -> str | None:
         if not isinstance(value, list | tuple) or len(value) != count:
-            return f" is {shown(value)}, not a list of {count}"
+            return f" is {quoted(value)}, not a list of {count}"
         found = (f"[{n}]{wrong}" for n, one in enumerate(value) if (wrong := entry(one)))
         return next(found, None)
 
@@ -77,10 +77,10 @@ def record(must: Mapping[str, Field], may: Mapping[str, Field] | None = None) ->
 
     def fault(value: Any) -> str | None:
         if not isinstance(value, Mapping):
-            return f" is {shown(value)}, not named values"
+            return f" is {quoted(value)}, not named values"
         for name in value:
             if name not in entries:
-                return f" has {shown(name)}, which is not on the list"
+                return f" has {quoted(name)}, which is not on the list"
         for name in must:
             if name not in value:
                 return f" has no '{name}'"

@@ -30,6 +30,7 @@ def option(
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
+    choices: tuple[str, ...] = (),
     weight: bool = False,
     later: bool = False,
 ) -> Any:
@@ -41,11 +42,14 @@ def option(
         low: inclusive lower bound.
         high: inclusive upper bound.
         above: open lower bound.
+        choices: the values that another table lists; others are written as ``Literal``.
         weight: it weights a summand of a loss; a term whose weights are all 0 is left out.
         later: it was added when runs had been recorded; at its default it leaves a run's digest as it was.
     """
-    traits = {"low": low, "high": high, "above": above, "weight": weight, "later": later}
-    return dataclasses.field(default=default, metadata={"option": {"text": text, **traits}})
+    bounds = {"low": low, "high": high, "above": above, "choices": choices}
+    return dataclasses.field(
+        default=default, metadata={"option": {"text": text, **bounds, "weight": weight, "later": later}}
+    )
 
 
 @dataclass(frozen=True)
@@ -117,9 +121,12 @@ def _piece(field: dataclasses.Field[Any]) -> type | None:
 
 
 def _option(field: dataclasses.Field[Any], hint: Any) -> Option:
-    choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+    traits = dict(field.metadata["option"])
+    if typing.get_origin(hint) is Literal:
+        traits["choices"] = typing.get_args(hint)
+    choices = traits["choices"]
     kind = str if choices else hint
-    return Option(field.name, kind, field.default, choices=choices, **field.metadata["option"])
+    return Option(field.name, kind, field.default, **traits)
 
 
 def as_typed(value: Any) -> str:

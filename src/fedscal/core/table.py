@@ -26,12 +26,21 @@ def as_markdown(text: str) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A title, a header, rows whose first cell names them, and sentences to stand below."""
+    """A title, a header, rows whose first cell names them, and sentences to stand below.
+
+    Attributes:
+        title: what it shows.
+        header: the names of the columns.
+        rows: the cells.
+        notes: sentences below.
+        headline: the name of the column that counts most, if one does.
+    """
 
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
+    headline: str = ""
 
     def markdown(self) -> str:
         """Return the table as Markdown."""

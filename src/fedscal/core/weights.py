@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import safetensors
 
 from fedscal.core.errors import ModelRefused
-from fedscal.core.fields import printable, shown
+from fedscal.core.fields import printable, quoted
 from fedscal.core.lazy import safetensors_torch, torch
 from fedscal.core.types import Groups, Weights
 
@@ -87,10 +87,10 @@ def first_not_finite(weights: Weights) -> str | None:
 def unlike(tensors: object, example: Weights) -> str | None:
     """Say in what tensors differ from an example in names, shapes or kinds, if in anything."""
     if not isinstance(tensors, Mapping):
-        return f"it holds {shown(tensors)} in the place of tensors"
+        return f"it holds {quoted(tensors)} in the place of tensors"
     if tensors.keys() != example.keys():
         odd = min(tensors.keys() ^ example.keys(), key=str)
-        return f"its tensors have other names: {shown(odd)} is missing or unknown"
+        return f"its tensors have other names: {quoted(odd)} is missing or unknown"
     for name, tensor in tensors.items():
         if _kind(tensor) != _kind(example[name]):
             return f"tensor '{name}' is {printable(_kind(tensor))}, not {_kind(example[name])}, as it must be"
@@ -100,7 +100,7 @@ def unlike(tensors: object, example: Weights) -> str | None:
 def _kind(tensor: object) -> str:
     """Return type, shape, and what is unusual of a tensor: that it is sparse, or has no numbers at all."""
     if not isinstance(tensor, torch.Tensor):
-        return shown(tensor)
+        return quoted(tensor)
     odd = [str(trait) for trait in (tensor.layout, tensor.device) if str(trait) not in _USUAL]
     return " ".join([str(tensor.dtype), str(tuple(tensor.shape)), *odd])
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedscal.core import files, weights
-from fedscal.core.documents import misfit, read_json
+from fedscal.core.documents import read_record
 from fedscal.core.errors import DataRefused, UsageError, nearest, some
 from fedscal.core.extras import from_extra
 from fedscal.core.lazy import torch
@@ -29,9 +29,17 @@ if TYPE_CHECKING:
 Kind = Literal["images", "labels", "groups"]
 
 _MANIFEST = "manifest.json"
-_BUILT = {"content": str, "sha256": {str: str}, "images": {str: int}}
 _NAMED = 5
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """What was built: the sha256 of every file and of all of them, and the number of images by domain."""
+
+    content: str
+    sha256: Mapping[str, str]
+    images: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,7 @@ def image_count(benchmark: Benchmark, domain: str) -> int:
     """Return the number of images of a domain, without reading built ones."""
     if benchmark.folder:
         return len(benchmark.folder.images(domain))
-    return int(_require_manifest(benchmark)["images"][domain])
+    return _require_manifest(benchmark).images[domain]
 
 
 def groups(benchmark: Benchmark, domain: str) -> Tensor | None:
@@ -100,7 +108,7 @@ def content_digest(benchmark: Benchmark) -> str:
     """Return one sha256 for all images and labels of the benchmark."""
     if benchmark.folder:
         return benchmark.folder.digest()
-    return str(_require_manifest(benchmark)["content"])
+    return _require_manifest(benchmark).content
 
 
 def identity(benchmark: Benchmark) -> dict[str, Any]:
@@ -128,7 +136,7 @@ def status(benchmark: Benchmark) -> Status:
     if manifest is None:
         return Status(directory, built=True, images={}, bytes=size, damaged=(_MANIFEST,))
     damaged = tuple(name for name in _file_names(benchmark) if _intact(directory / name) is None)
-    return Status(directory, built=True, images=manifest["images"], bytes=size, damaged=damaged)
+    return Status(directory, built=True, images=manifest.images, bytes=size, damaged=damaged)
 
 
 def _directory(benchmark: Benchmark) -> Path:
@@ -148,17 +156,16 @@ def _file_names(benchmark: Benchmark) -> list[str]:
     return [_file_name(domain, kind) for domain in benchmark.domains for kind in kinds(benchmark)]
 
 
-def _manifest(directory: Path) -> dict[str, Any] | None:
+def _manifest(directory: Path) -> _Manifest | None:
     """Return the manifest if there is one and its hashes add up to its own digest."""
     try:
-        manifest: dict[str, Any] = read_json(directory / _MANIFEST)
+        manifest = read_record(directory / _MANIFEST, _Manifest)
     except (OSError, ValueError):
         return None
-    sound = not misfit(manifest, _BUILT) and manifest["content"] == _digest(manifest["sha256"])
-    return manifest if sound else None
+    return manifest if manifest.content == _digest(manifest.sha256) else None
 
 
-def _require_manifest(benchmark: Benchmark) -> dict[str, Any]:
+def _require_manifest(benchmark: Benchmark) -> _Manifest:
     """Return the manifest, building the cache first if it is not there."""
     directory = prepare(benchmark)
     manifest = _manifest(directory)
@@ -177,7 +184,7 @@ def _intact(path: Path) -> bytes | None:
     """Return the file's bytes if they are those that were built."""
     manifest = _manifest(path.parent)
     try:
-        return files.read_verified(path, manifest["sha256"].get(path.name)) if manifest else None
+        return files.read_verified(path, manifest.sha256.get(path.name)) if manifest else None
     except OSError:
         return None
 

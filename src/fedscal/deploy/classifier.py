@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +16,7 @@ from fedscal.data.views import views_of
 from fedscal.models.device import put
 from fedscal.models.network import Network
 from fedscal.models.registry import build_network, check_model
-from fedscal.models.store import find_model, load_model
+from fedscal.models.store import ModelCard, find_model, load_model
 
 
 class PixelsToLogits(nn.Module):
@@ -50,7 +48,7 @@ class Classifier:
     module: PixelsToLogits
     classes: tuple[str, ...]
     shape: tuple[int, int, int]
-    card: Mapping[str, Any]
+    card: ModelCard
     path: Path
 
     @classmethod
@@ -64,9 +62,8 @@ class Classifier:
         """
         path = find_model(place)
         weights, card = load_model(path.parent, path.stem)
-        channels, height, width = card["shape"]
-        shape, classes, name = (channels, height, width), tuple(card["classes"]), model or card["model"]
-        load_plugins(str(card.get("plugins", "")))
+        shape, classes, name = card.shape, card.classes, model or card.model
+        load_plugins(card.plugins)
         try:
             check_model(name)
         except UsageError as error:
@@ -74,8 +71,8 @@ class Classifier:
         network = build_network(name, shape, len(classes))  # a package or a permission that lacks is named
         try:
             network.load_state_dict(weights)
-            views = views_of(card) or benchmark(card["benchmark"]).views
-        except (KeyError, RuntimeError, UsageError) as error:
+            views = views_of(card.views, shape[0]) or benchmark(card.benchmark or "").views
+        except (RuntimeError, UsageError) as error:
             raise _unfit(path, error) from error
         module = PixelsToLogits(put(network, device, "fp32"), views)
         return cls(module.eval().requires_grad_(False), classes, shape, card, path)

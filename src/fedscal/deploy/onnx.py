@@ -66,7 +66,7 @@ def _converted(classifier: Classifier) -> bytes:
         )
     assert program is not None
     model = program.model_proto
-    said = {"classes": "\n".join(classifier.classes), "weights_sha256": classifier.card["weights_sha256"]}
+    said = {"classes": "\n".join(classifier.classes), "weights_sha256": classifier.card.weights_sha256}
     for key, value in said.items():
         entry = model.metadata_props.add()
         entry.key, entry.value = key, value

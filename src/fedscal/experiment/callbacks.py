@@ -10,7 +10,7 @@ from fedscal.core.types import ClientId
 
 if TYPE_CHECKING:
     from fedscal.experiment.experiment import Experiment
-    from fedscal.experiment.metrics import Line
+    from fedscal.experiment.records import RoundRecord, RunSummary
     from fedscal.experiment.source import SourceModel
     from fedscal.server.rule import ServerState
 
@@ -26,7 +26,7 @@ class Callback:
 
     >>> class Tracker(Callback):
     ...     def round(self, record, state):
-    ...         print(record["round"], record["signals"])
+    ...         print(record.round, record.signals)
     """
 
     def stage(self, name: str, total: int) -> None:
@@ -41,13 +41,13 @@ class Callback:
     def client(self, client: ClientId) -> None:
         """A client of the present round has answered."""
 
-    def round(self, record: Line, state: ServerState | None) -> None:
+    def round(self, record: RoundRecord, state: ServerState | None) -> None:
         """A round is done; ``state`` is the server's after it, None if the round was on record."""
 
     def warn(self, text: str) -> None:
         """Something that a person should know."""
 
-    def end(self, summary: dict[str, Any], state: ServerState) -> None:
+    def end(self, summary: RunSummary, state: ServerState) -> None:
         """All rounds are done."""
 
 

@@ -13,40 +13,26 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fedscal.core import files, weights
-from fedscal.core.documents import LARGEST, misfit, sealed, unsealed
+from fedscal.core.convert import convert, dump
+from fedscal.core.documents import LARGEST, sealed, unsealed
 from fedscal.core.errors import ModelRefused
-from fedscal.core.types import ClientId
+from fedscal.experiment.records import Manifest
 from fedscal.models.store import read_tensors
 from fedscal.runtime.memory import RunMemories
 from fedscal.server.rule import ServerState
 
 _KEEP = 2
-_MANIFEST = {
-    "round": int,
-    "metrics_sha256?": str,
-    "files": {"state.safetensors": str},
-    "memories": {str: {"file": str, "sha256": str}},
-}
+_STATE = "state.safetensors"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A round that was finished, and what is needed to go on after it.
-
-    Attributes:
-        round: its number.
-        state: the server's state after it.
-        memories: the file and hash of every client's memory.
-        record: the sha256 of the record up to its line; empty if an earlier version wrote it.
-    """
+    """A round that was finished, and the server's state after it."""
 
     round: int
     state: ServerState
-    memories: dict[ClientId, dict[str, str]]
-    record: str
 
 
 class Checkpoints:
@@ -59,13 +45,13 @@ class Checkpoints:
     def save(self, round_: int, state: ServerState, record: str = "") -> None:
         """Write the round's checkpoint, then let go of older ones; ``record``: the sha256 of the metrics."""
         data = weights.to_bytes(weights.flatten(state.groups()))
-        manifest = {
-            "round": round_,
-            "metrics_sha256": record,
-            "files": {"state.safetensors": files.sha256(data)},
-            "memories": self.memories.index,
-        }
-        content = {"state.safetensors": data, "manifest.json": sealed(manifest)}
+        manifest = Manifest(
+            round=round_,
+            metrics_sha256=record,
+            files={_STATE: files.sha256(data)},
+            memories=self.memories.index,
+        )
+        content = {_STATE: data, "manifest.json": sealed(dump(manifest))}
         files.write_dir(self.folder / f"round-{round_:04}", content)
         self._forget_old()
 
@@ -80,15 +66,16 @@ class Checkpoints:
         damage = []
         for folder in self._folders():
             try:
-                checkpoint = self._load(folder)
-                require(checkpoint.round, checkpoint.record)
+                manifest = _manifest(folder)
+                state = self._state(folder, manifest)
+                require(manifest.round, manifest.metrics_sha256)
             except ModelRefused as error:
                 damage.append(str(error))
                 continue
             for text in damage:
                 warnings.warn(f"{text} The checkpoint before it is used.", stacklevel=2)
-            self.memories.index = dict(checkpoint.memories)
-            return checkpoint
+            self.memories.index = dict(manifest.memories)
+            return Checkpoint(manifest.round, state)
         if damage:
             raise ModelRefused(f"no usable checkpoint is left. {damage[0]}")
         return None
@@ -99,16 +86,15 @@ class Checkpoints:
             if _number(folder) > round_:
                 shutil.rmtree(folder)
 
-    def _load(self, folder: Path) -> Checkpoint:
-        manifest = _manifest(folder)
+    def _state(self, folder: Path, manifest: Manifest) -> ServerState:
+        """Read the state, and verify the memories."""
         try:
-            tensors = read_tensors(folder / "state.safetensors", manifest["files"]["state.safetensors"])
-            for entry in manifest["memories"].values():
-                read_tensors(self.memories.path(entry), entry["sha256"])
-            state = ServerState.of(weights.unflatten(tensors))
+            tensors = read_tensors(folder / _STATE, manifest.files.get(_STATE))
+            for entry in manifest.memories.values():
+                read_tensors(self.memories.path(entry), entry.sha256)
+            return ServerState.of(weights.unflatten(tensors))
         except ValueError as error:
             raise ModelRefused(f"{folder / 'manifest.json'} is not a checkpoint's manifest.") from error
-        return Checkpoint(manifest["round"], state, manifest["memories"], manifest.get("metrics_sha256", ""))
 
     def _folders(self) -> list[Path]:
         """Return the checkpoints, newest first."""
@@ -123,22 +109,21 @@ class Checkpoints:
             manifests = [_manifest(folder) for folder in folders[:_KEEP]]
         except ModelRefused:
             return  # externally corrupted: keep the files that it may refer to
-        self.memories.keep_only({entry["file"] for one in manifests for entry in one["memories"].values()})
+        self.memories.keep_only({entry.file for one in manifests for entry in one.memories.values()})
 
 
 def _number(folder: Path) -> int:
     return int(folder.name[6:])
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _manifest(folder: Path) -> Manifest:
     path = folder / "manifest.json"
     try:
-        manifest = unsealed(files.read_bytes(path, LARGEST))
-        wrong = misfit(manifest, _MANIFEST)
+        manifest = convert(unsealed(files.read_bytes(path, LARGEST)), Manifest)
     except OSError as error:
-        wrong = error.strerror or "it cannot be read"
+        raise ModelRefused(f"{path} cannot be read ({error.strerror}).") from error
     except ValueError as error:
-        wrong = str(error)
-    if wrong or manifest["round"] != _number(folder):
-        raise ModelRefused(f"{path} is not the manifest of its round{f' ({wrong})' if wrong else ''}.")
+        raise ModelRefused(f"{path} is not the manifest of its round ({error}).") from error
+    if manifest.round != _number(folder):
+        raise ModelRefused(f"{path} is not the manifest of its round.")
     return manifest

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from torch import Tensor
 
@@ -27,13 +26,14 @@ from fedscal.data.partition import shards
 from fedscal.data.pixels import take
 from fedscal.data.registry import benchmark
 from fedscal.data.views import AugmentedViews, views_of
+from fedscal.experiment.records import check_domains
 from fedscal.experiment.spec import RunSpec
 from fedscal.methods import Method, build_objective, build_rule, method
 from fedscal.models.custom import check_permission
 from fedscal.models.device import find_device, put
 from fedscal.models.network import Network
 from fedscal.models.registry import build_network, normalisation
-from fedscal.models.store import read_card
+from fedscal.models.store import ModelCard, read_card
 from fedscal.runtime.service import ClientService
 from fedscal.server.authors import oscillating_rates
 from fedscal.server.rounds import Schedule
@@ -109,6 +109,7 @@ class Experiment:
 
     def with_clients(self, layout: Layout) -> Experiment:
         """Return the experiment with its clients; refuse a method that has no meaning with them."""
+        check_domains(layout.domains.values())
         complete = replace(self, layout=layout)
         complete._check_feasible()
         return complete
@@ -127,18 +128,18 @@ class Experiment:
         return replace(cosine, rates=oscillating_rates(cosine, self.layout.clients, spec.seed, batches))
 
     @cached_property
-    def card(self) -> dict[str, Any]:
+    def card(self) -> ModelCard:
         """What a reader of a model must know to use it: network, input shape, ordered classes, views."""
         spec, data = self.spec, self.data
-        return {
-            "model": spec.model,
-            "shape": list(data.shape),
-            "classes": list(data.classes),
-            "benchmark": spec.benchmark,
-            "source": spec.source or read_card(spec.source_model).get("source", ""),
-            **({"views": asdict(data.views)} if isinstance(data.views, AugmentedViews) else {}),
-            **({"plugins": spec.plugins} if spec.plugins else {}),
-        }
+        return ModelCard(
+            model=spec.model,
+            shape=data.shape,
+            classes=data.classes,
+            benchmark=spec.benchmark,
+            source=spec.source or read_card(spec.source_model).source or "",
+            views=asdict(data.views) if isinstance(data.views, AugmentedViews) else None,
+            plugins=spec.plugins,
+        )
 
     def clients_of_data(self) -> Layout:
         """Cut every target domain into clients; a function of the data and the seed alone."""
@@ -221,9 +222,9 @@ def load_data(spec: RunSpec) -> Benchmark:
     return replace(data, views=replace(data.views, mean=known[0], std=known[1]))
 
 
-def _as_in_card(data: Benchmark, card: Mapping[str, Any]) -> Benchmark:
+def _as_in_card(data: Benchmark, card: ModelCard) -> Benchmark:
     """Return a data set as a given model knows it: its order of classes, its views."""
-    classes = tuple(card["classes"])
+    classes = card.classes
     strange = sorted(set(data.classes) - set(classes))
     if strange or (data.folder is None and data.classes != classes):
         raise DataRefused(
@@ -232,8 +233,9 @@ def _as_in_card(data: Benchmark, card: Mapping[str, Any]) -> Benchmark:
         )
     folder = data.folder.ordered(classes) if data.folder else None
     # Of images that are at the sites, only the model knows the shape.
-    shape = data.shape if any(data.shape) else tuple(card["shape"])
-    return replace(data, classes=classes, views=views_of(card) or data.views, folder=folder, shape=shape)
+    shape = data.shape if any(data.shape) else card.shape
+    views = views_of(card.views, card.shape[0]) or data.views
+    return replace(data, classes=classes, views=views, folder=folder, shape=shape)
 
 
 def network_of(spec: RunSpec, data: Benchmark) -> Network:

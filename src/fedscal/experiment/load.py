@@ -1,70 +1,66 @@
-"""Read a run directory as it is: whole, still growing, or cut off in the middle of a line."""
+"""Read a run directory as it is: whole, still growing, or damaged."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from fedscal.core.documents import read_json, read_toml, unsealed
+from fedscal.core.convert import Misfit, convert, in_short
+from fedscal.core.documents import read_json, read_toml
 from fedscal.core.errors import UsageError
-from fedscal.experiment.journal import raw_lines
+from fedscal.core.options import Value
+from fedscal.experiment.journal import Journal
+from fedscal.experiment.records import Environment, RoundRecord, RunSummary
 
-_MOST_BROKEN = 20
-"""Lines that are no records, after which a file is taken for something else and read no further."""
-_LAST_ROUND = 100_000
-FILES = ("spec.toml", "metrics.jsonl", "summary.json", "environment.json")
+FILES = ("spec.toml", "metrics.jsonl", "summary.json")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run directory tells; every part may be empty.
+    """What a run directory tells; every part may be missing.
 
     Attributes:
         path: The directory.
         spec: The configuration.
-        rounds: The metrics lines by round, the latest line of a round counting; round 0 is the source model.
+        rounds: The rounds; round 0 is the source model.
         summary: The final result, if the run has come to its end.
         environment: The versions and the machine.
         notes: What could not be read, in sentences.
     """
 
     path: Path
-    spec: Mapping[str, Any]
-    rounds: Sequence[Mapping[str, Any]]
-    summary: Mapping[str, Any]
-    environment: Mapping[str, Any]
+    spec: Mapping[str, Value]
+    rounds: Sequence[RoundRecord]
+    summary: RunSummary | None
+    environment: Environment | None
     notes: Sequence[str] = ()
 
     @property
     def last_round(self) -> int:
         """Return the number of the last round known."""
         if self.rounds:
-            return int(self.rounds[-1]["round"])
-        return whole(self.summary.get("rounds")) or 0
+            return self.rounds[-1].round
+        return self.summary.rounds if self.summary else 0
 
     @property
     def finished(self) -> bool:
         """Return whether a summary exists and is not older than the metrics (a run that goes on)."""
-        rounds = whole(self.summary.get("rounds"))
-        return bool(self.summary) and (rounds is None or self.last_round <= rounds)
+        return self.summary is not None and self.last_round <= self.summary.rounds
 
     @property
     def clients(self) -> Mapping[str, str]:
         """Return the domain of each client, by domain and then by name, ``a-2`` before ``a-10``."""
-        domains = {
-            str(client): str(dig(facts, "domain") or "")
-            for line in self.rounds
-            for client, facts in table(line.get("clients")).items()
-        }
+        domains = {client: domain for line in self.rounds for client, domain in line.domains.items()}
         return dict(sorted(domains.items(), key=lambda item: (natural(item[1]), natural(item[0]))))
 
     def fact(self, key: str) -> str:
         """Return what the run says about itself, such as its method."""
-        value = self.summary.get(key, self.spec.get(key))
+        value = getattr(self.summary, key, None)
+        value = self.spec.get(key) if value is None else value
         return "unknown" if value is None else str(value)
 
 
@@ -74,90 +70,36 @@ def load_run(path: Path) -> Run:
     Raises:
         UsageError: If the directory holds nothing of a run.
     """
-    if not any((path / name).is_file() for name in FILES[:3]):
-        raise UsageError(f"{path} is not a run directory: it holds none of {', '.join(FILES[:3])}.")
+    if not any((path / name).is_file() for name in FILES):
+        raise UsageError(f"{path} is not a run directory: it holds none of {', '.join(FILES)}.")
     notes: list[str] = []
     return Run(
         path=path,
-        spec=_document(path / "spec.toml", notes),
-        rounds=_lines(path / "metrics.jsonl", notes),
-        summary=_document(path / "summary.json", notes),
-        environment=_document(path / "environment.json", notes),
+        spec=_document(path / "spec.toml", dict[str, Value], notes) or {},
+        rounds=Journal(path / "metrics.jsonl").salvage(notes),
+        summary=_document(path / "summary.json", RunSummary, notes),
+        environment=_document(path / "environment.json", Environment, notes),
         notes=notes,
     )
 
 
-def _document(path: Path, notes: list[str]) -> Mapping[str, Any]:
-    """Read a TOML or JSON table; a missing or broken one is empty, and noted."""
+def _document(path: Path, kind: type[T], notes: list[str]) -> T | None:
+    """Read a TOML or JSON table; note what is missing or cannot be read."""
     if not path.is_file():
         # A missing summary is what makes a run unfinished: the page says that by itself, and better.
         if path.name != "summary.json":
             notes.append(f"{path.name} is missing.")
-        return {}
+        return None
+    faults: list[Misfit] = []
     try:
         value = read_toml(path) if path.suffix == ".toml" else read_json(path)
+        made = convert(value, kind, faults=faults)
     except (OSError, ValueError):
-        value = None
-    if not isinstance(value, Mapping):
         notes.append(f"{path.name} cannot be read and was left out.")
-    return table(value)
-
-
-def _lines(path: Path, notes: list[str]) -> Sequence[Mapping[str, Any]]:
-    """Read the metrics; a resumed run repeats rounds, a killed one may end in half a line."""
-    if not path.is_file():
-        notes.append(f"{path.name} is missing.")
-        return ()
-    rounds: dict[int, Mapping[str, Any]] = {}
-    broken: list[int] = []
-    try:
-        for place, raw in enumerate(raw_lines(path), start=1):
-            if line := _line(raw):
-                rounds[line["round"]] = line
-            elif raw.strip():
-                broken.append(place)
-            if len(broken) == _MOST_BROKEN:
-                break
-    except OSError as error:
-        notes.append(f"{path.name} was left out: {error.strerror}.")
-    notes.extend(f"{path.name}, line {place}: not a whole record, left out." for place in broken)
-    return [rounds[index] for index in sorted(rounds)]
-
-
-def _line(raw: bytes) -> Mapping[str, Any]:
-    try:
-        line = unsealed(raw)
-    except ValueError:
-        return {}
-    return line if 0 <= line["round"] <= _LAST_ROUND else {}
-
-
-def table(value: Any) -> Mapping[str, Any]:
-    """Return a mapping as it is and anything else as an empty one."""
-    return value if isinstance(value, Mapping) else {}
-
-
-def sequence(value: Any) -> Sequence[Any]:
-    """Return a list as it is and anything else as an empty one."""
-    return value if isinstance(value, list) else ()
-
-
-def dig(value: Any, *keys: str) -> Any:
-    """Return the value under nested keys, or None where the way ends early."""
-    for key in keys:
-        value = table(value).get(key)
-    return value
-
-
-def number(value: Any) -> float:
-    """Return a finite number as it is and anything else (None, infinite, text) as NaN."""
-    usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if usable else math.nan
-
-
-def whole(value: Any) -> int | None:
-    """Return an integer as it is and anything else as None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+        return None
+    if faults:
+        notes.append(f"{path.name}, left out: {in_short(faults)}.")
+    return made
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from fedscal.experiment.load import Run, dig, natural, number, sequence, table, whole
-
-AVERAGE = "average"  # the schema's name for the mean over the domains
-SIGNALS = ("entropy", "infomax", "snd")
-Scores = Mapping[str, float]
+from fedscal.experiment import metrics
+from fedscal.experiment.load import Run, natural
+from fedscal.experiment.metrics import Outcome
+from fedscal.experiment.records import AVERAGE, NO_CLIENT, Accuracies, ClientRecord, RoundRecord, Scores
 
 
 @dataclass(frozen=True)
@@ -64,28 +63,6 @@ class ClientRow(Change):
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The accuracies of the rounds that can be reported, each by domain and with the average."""
-
-    source_only: Scores
-    last: Scores
-    selected: Scores
-    best: Scores
-    selected_round: int | None
-    best_round: int | None
-
-    @property
-    def labelled(self) -> bool:
-        """Return whether any accuracy is known."""
-        return any(math.isfinite(value) for value in (*self.source_only.values(), *self.last.values()))
-
-    @property
-    def domains(self) -> Sequence[str]:
-        """Return the domains, without the average."""
-        return sorted({*self.source_only, *self.last} - {AVERAGE}, key=natural)
-
-
-@dataclass(frozen=True)
 class Grid:
     """A value for each client (row) at each moment (column); NaN where there is none."""
 
@@ -99,111 +76,80 @@ class Grid:
         return not bool(np.isfinite(self.values).any())
 
 
-def scores(value: object) -> Scores:
-    """Return a table of accuracies with its average, reckoned from the domains if it is not given."""
-    found = {str(name): number(score) for name, score in table(value).items()}
-    known = [score for name, score in found.items() if name != AVERAGE and math.isfinite(score)]
-    if known and not math.isfinite(found.get(AVERAGE, math.nan)):
-        found[AVERAGE] = math.fsum(known) / len(known)
-    return found
-
-
 def outcome(run: Run) -> Outcome:
     """Return the reportable accuracies: from the summary, or of a run without one from its rounds."""
-    if run.finished or not run.rounds:
-        given = table(run.summary.get("accuracy"))
-        return Outcome(
-            source_only=scores(given.get("source_only")),
-            last=scores(given.get("last")),
-            selected=scores(given.get("selected")),
-            best=scores(given.get("best")),
-            selected_round=whole(run.summary.get("selected_round")),
-            best_round=whole(run.summary.get("best_round")),
-        )
-    measured = {int(line["round"]): scores(dig(line, "accuracy", "server")) for line in run.rounds}
-    averages = {index: score.get(AVERAGE, math.nan) for index, score in measured.items()}
-    known = {index: value for index, value in averages.items() if math.isfinite(value)}
-    best = max(known, key=known.__getitem__) if known else None
-    chosen = whole(run.rounds[-1].get("selected_round"))
-    return Outcome(
-        source_only=measured.get(0, {}),
-        last=measured[run.last_round],
-        selected=measured.get(chosen, {}) if chosen is not None else {},
-        best=measured[best] if best is not None else {},
-        selected_round=chosen,
-        best_round=best,
-    )
+    if run.summary and (run.finished or not run.rounds):
+        return Outcome(run.summary.accuracy, run.summary.selected_round, run.summary.best_round)
+    return metrics.outcome_of(run.rounds) if run.rounds else Outcome(Accuracies(), None, None)
+
+
+def domains_of(accuracy: Accuracies) -> Sequence[str]:
+    """Return the domains that an accuracy is known of."""
+    return sorted({*accuracy.source_only.domains, *accuracy.last.domains}, key=natural)
 
 
 def domain_rows(run: Run) -> Sequence[DomainRow]:
     """Return one row a domain, and the average as the last row."""
-    result = outcome(run)
-    own = own_models(run)
+    accuracy, own = outcome(run).accuracy, own_models(run)
     return [
         DomainRow(
             name=name,
-            before=result.source_only.get(name, math.nan),
-            after=result.last.get(name, math.nan),
-            selected=result.selected.get(name, math.nan),
-            best=result.best.get(name, math.nan),
-            own=own.get(name, math.nan),
+            before=accuracy.source_only.of(name),
+            after=accuracy.last.of(name),
+            selected=accuracy.selected.of(name),
+            best=accuracy.best.of(name),
+            own=own.of(name),
         )
-        for name in (*result.domains, AVERAGE)
+        for name in (*domains_of(accuracy), AVERAGE)
     ]
 
 
 def own_models(run: Run) -> Scores:
     """Return how the clients' own latest models do on their own data, by domain."""
-    if run.finished:
-        return scores(dig(run.summary, "client_models", "last"))
-    by_domain: dict[str, list[float]] = {}
-    for client, domain in run.clients.items():
-        latest = _latest(run, client, "local_accuracy")
-        if math.isfinite(latest):
-            by_domain.setdefault(domain, []).append(latest)
-    return scores({domain: math.fsum(values) / len(values) for domain, values in by_domain.items()})
+    if run.summary and run.finished:
+        return run.summary.client_models.last
+    return metrics.own_models(run.rounds)
 
 
 def client_rows(run: Run) -> Sequence[ClientRow]:
     """Return one row a client: the source model (round 0) against the last round."""
-    source = dig(run.rounds[0], "clients") if run.rounds and run.rounds[0]["round"] == 0 else {}
-    last = dig(run.rounds[-1], "clients") if run.rounds else {}
-    return [
-        ClientRow(
+    rows = []
+    for client, domain in run.clients.items():
+        first, last = run.rounds[0].client(client), run.rounds[-1].client(client)
+        source = first if run.rounds[0].round == 0 else NO_CLIENT
+        row = ClientRow(
             name=client,
-            before=number(dig(source, client, "accuracy")),
-            after=number(dig(last, client, "accuracy")),
+            before=source.accuracy,
+            after=last.accuracy,
             domain=domain,
-            own=_latest(run, client, "local_accuracy"),
-            classes_before=number(dig(source, client, "effective_classes")),
-            classes_after=number(dig(last, client, "effective_classes")),
-            rounds=sum(client in sequence(line.get("participants")) for line in run.rounds),
-            failures=sum(client in table(line.get("failures")) for line in run.rounds),
+            own=_latest_own(run, client),
+            classes_before=source.effective_classes,
+            classes_after=last.effective_classes,
+            rounds=sum(client in line.participants for line in run.rounds),
+            failures=sum(client in line.failures for line in run.rounds),
         )
-        for client, domain in run.clients.items()
-    ]
+        rows.append(row)
+    return rows
 
 
-def _latest(run: Run, client: str, key: str) -> float:
-    """Return a client's latest known value; a client does not take part in every round."""
-    values = (number(dig(line, "clients", client, key)) for line in reversed(run.rounds))
-    return next((value for value in values if math.isfinite(value)), math.nan)
+def _latest_own(run: Run, client: str) -> float:
+    """Return the latest known accuracy of a client's own model; it does not take part in every round."""
+    known = (line.client(client).local_accuracy for line in reversed(run.rounds))
+    return next(filter(math.isfinite, known), math.nan)
 
 
-def series(run: Run, *keys: str) -> Mapping[str, Sequence[float]]:
-    """Return the named curves of a nested table, one value a round: domains first, the average last."""
-    tables = [table(dig(line, *keys)) for line in run.rounds]
-    names = sorted(
-        {str(name) for values in tables for name in values}, key=lambda n: (n == AVERAGE, natural(n))
-    )
-    return {name: [number(values.get(name)) for values in tables] for name in names}
+def series(run: Run, take: Callable[[RoundRecord], Mapping[str, float]]) -> Mapping[str, Sequence[float]]:
+    """Return named curves, one value a round: domains first, the average last."""
+    tables = [take(line) for line in run.rounds]
+    names = sorted({name for values in tables for name in values}, key=lambda n: (n == AVERAGE, natural(n)))
+    return {name: [values.get(name, math.nan) for values in tables] for name in names}
 
 
-def round_grid(run: Run, key: str) -> Grid:
+def round_grid(run: Run, take: Callable[[ClientRecord], float]) -> Grid:
     """Return a client's value in each round."""
     rows = list(run.clients)
-    values = [[number(dig(line, "clients", client, key)) for line in run.rounds] for client in rows]
-    return Grid(rows, [int(line["round"]) for line in run.rounds], _matrix(values, len(rows)))
+    values = [[take(line.client(client)) for line in run.rounds] for client in rows]
+    return Grid(rows, [line.round for line in run.rounds], _matrix(values, len(rows)))
 
 
 def epoch_grid(run: Run, key: str) -> Grid:
@@ -212,11 +158,11 @@ def epoch_grid(run: Run, key: str) -> Grid:
     columns: list[int] = []
     moments: list[list[float]] = []
     for line in run.rounds:
-        epochs = [sequence(dig(line, "clients", client, "epochs")) for client in rows]
+        epochs = [line.client(client).epochs or () for client in rows]
         for place in range(max(map(len, epochs), default=0)):
-            columns.append(int(line["round"]))
+            columns.append(line.round)
             moments.append(
-                [number(dig(made[place], key)) if place < len(made) else math.nan for made in epochs]
+                [made[place].get(key, math.nan) if place < len(made) else math.nan for made in epochs]
             )
     return Grid(rows, columns, _matrix(moments, len(columns)).T)
 
@@ -235,11 +181,11 @@ def grouped(pairs: Iterable[tuple[str, int]]) -> Mapping[str, Sequence[int]]:
 
 def warnings(run: Run) -> Mapping[str, Sequence[int]]:
     """Return each warning with its rounds; one of the summary alone has none."""
-    said = [(str(text), int(line["round"])) for line in run.rounds for text in sequence(line.get("warnings"))]
+    said = [(text, line.round) for line in run.rounds for text in line.warnings]
     known = {text for text, _ in said}
     # Without its round in front the same warning is one entry, however often it was given.
     found = grouped((text.removeprefix(f"round {index}: "), index) for text, index in said)
-    only_summary = (str(text) for text in sequence(run.summary.get("warnings")))
+    only_summary = (run.summary.warnings or ()) if run.summary else ()
     return {**found, **{text: () for text in only_summary if text not in known}}
 
 
@@ -247,6 +193,6 @@ def failures(run: Run) -> Mapping[str, Mapping[str, Sequence[int]]]:
     """Return by client each reason of failure with its rounds."""
     seen: dict[str, list[tuple[str, int]]] = {}
     for line in run.rounds:
-        for client, reason in table(line.get("failures")).items():
-            seen.setdefault(str(client), []).append((str(reason), int(line["round"])))
+        for client, reason in line.failures.items():
+            seen.setdefault(client, []).append((reason, line.round))
     return {client: grouped(seen[client]) for client in sorted(seen, key=natural)}

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from fedscal.core.text import duration
 from fedscal.experiment.callbacks import Callback
-from fedscal.experiment.metrics import Line
+from fedscal.experiment.metrics import in_short
+from fedscal.experiment.records import RoundRecord
 from fedscal.server.rule import ServerState
 
 _LINE_EVERY = 5.0
@@ -36,10 +37,10 @@ class Lines(Callback):
             self._write(f"{self._done}/{self._total}  {now - self._started:.0f} s, {duration(left)} left")
             self._written = now
 
-    def round(self, line: Line, state: ServerState | None) -> None:
+    def round(self, record: RoundRecord, state: ServerState | None) -> None:
         """Write one line per round."""
         spent = time.monotonic() - self._started
-        self._write(f"round {line['round']}/{self._total}  {describe(line)}  {spent:.0f} s")
+        self._write(f"round {record.round}/{self._total}  {in_short(record)}  {spent:.0f} s")
 
     def warn(self, text: str) -> None:
         """Write a warning."""
@@ -47,10 +48,3 @@ class Lines(Callback):
 
     def close(self) -> None:
         """Nothing to close."""
-
-
-def describe(line: Line) -> str:
-    """Return a round in a few words."""
-    if "accuracy" in line:
-        return f"average {line['accuracy']['server']['average']:.1f} %"
-    return f"entropy {line['signals']['entropy']:.2f}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 from fedscal.core import files
+from fedscal.core.convert import dump
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.experiment import Experiment
-from fedscal.experiment.metrics import Line
+from fedscal.experiment.records import RoundRecord, RunSummary
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.source import SourceModel
 from fedscal.models.store import model_files
@@ -25,29 +26,29 @@ class Recorder(Callback):
 
     def begin(self, experiment: Experiment, source: SourceModel) -> None:
         """Remember what goes on the models' cards."""
-        self._card = {**experiment.card, "method": experiment.spec.method}
+        self._card = replace(experiment.card, method=experiment.spec.method)
         self._source = model_files("source", source.weights, experiment.card)
 
-    def round(self, record: Line, state: ServerState | None) -> None:
+    def round(self, record: RoundRecord, state: ServerState | None) -> None:
         """Write a round. The checkpoint comes last: until it is there, the round was never done."""
         if state is None:
             return
-        directory, index = self._directory, record["round"]
+        directory, index = self._directory, record.round
         if index == 0:
             directory.save_model(self._source)
         directory.journal.append(record)
-        if record["selected_round"] == index:
+        if record.selected_round == index:
             self._save_models("selected", state, index)
         directory.checkpoints.save(index, state, directory.journal.sha256)
 
-    def end(self, summary: dict[str, Any], state: ServerState) -> None:
+    def end(self, summary: RunSummary, state: ServerState) -> None:
         """Write the last model and the summary, which marks the run as finished."""
-        self._save_models("last", state, summary["rounds"])
-        files.write_json(self._directory.path / "summary.json", summary)
+        self._save_models("last", state, summary.rounds)
+        files.write_json(self._directory.path / "summary.json", dump(summary))
 
     def _save_models(self, name: str, state: ServerState, round_: int) -> None:
         notes = {name: fact.tolist() for name, fact in state.facts().items() if fact.numel() <= _SMALL}
-        card = {**self._card, "round": round_, "notes": notes}
+        card = replace(self._card, round=round_, notes=notes)
         one = len(state.models) == 1
         contents: dict[str, bytes] = {}
         for key, model in state.models.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,15 @@ from fedscal.experiment.checkpoint import Checkpoint
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.local import Federation, Local
 from fedscal.experiment.metrics import (
-    Line,
-    accuracy_summary,
     left_out,
-    round_line,
-    source_line,
+    round_record,
+    source_record,
+    summarise,
     void_rounds,
     with_verdicts,
 )
 from fedscal.experiment.recorder import Recorder
+from fedscal.experiment.records import RoundRecord, RunSummary
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.source import SourceModel, source_model
 from fedscal.experiment.spec import RESUMABLE_KEYS, RunSpec
@@ -103,7 +103,7 @@ def _execute(
             _Run(experiment, source, driver, events, records, differences).go(checkpoint)
 
 
-def _go_back(directory: RunDirectory, events: Callbacks) -> tuple[Checkpoint | None, list[Line]]:
+def _go_back(directory: RunDirectory, events: Callbacks) -> tuple[Checkpoint | None, list[RoundRecord]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         last = directory.go_back()
@@ -120,7 +120,7 @@ class _Run:
     source: SourceModel
     driver: Driver
     events: Callbacks
-    records: list[Line]
+    records: list[RoundRecord]
     differences: Sequence[str] = ()
 
     def go(self, checkpoint: Checkpoint | None) -> None:
@@ -147,16 +147,16 @@ class _Run:
             profiles=self.driver.profile() if asked else {},
         )
 
-    def _source_record(self, state: ServerState) -> Line:
+    def _source_record(self, state: ServerState) -> RoundRecord:
         started = time.perf_counter()
         judged = self.driver.evaluate(self._deployed(state))
+        seconds = time.perf_counter() - started
         layout, folder = self.experiment.layout, self.experiment.data.folder
-        record = source_line(judged, layout.domains, time.perf_counter() - started)
-        record["warnings"] += [*left_out(layout.empty), *(folder.warnings() if folder else [])]
-        return record
+        warnings = [*left_out(layout.empty), *(folder.warnings() if folder else [])]
+        return source_record(judged, layout.domains, seconds, warnings)
 
     def _rounds(self, state: ServerState) -> ServerState:
-        after, void = self.records[-1]["round"], void_rounds(self.records)
+        after, void = self.records[-1].round, void_rounds(self.records)
         parts = self.experiment
         seed = parts.spec.seed
         for done in federate(parts.rule, self.driver, state, parts.schedule, seed, after, void):
@@ -164,44 +164,37 @@ class _Run:
             self._record(self._round_record(done), state)
         return state
 
-    def _round_record(self, done: Round) -> Line:
+    def _round_record(self, done: Round) -> RoundRecord:
         started = time.perf_counter()
         judged = self.driver.evaluate(self._deployed(done.state))
         local = self.driver.evaluate({reply.client: reply.weights for reply in done.replies})
         domains = self.experiment.layout.domains
-        return round_line(done, judged, local, domains, time.perf_counter() - started)
+        return round_record(done, judged, local, domains, time.perf_counter() - started)
 
     def _deployed(self, state: ServerState) -> Mapping[ClientId, Weights]:
         rule = self.experiment.rule
         return {client: rule.deployed(state, client) for client in self.experiment.layout.clients}
 
-    def _record(self, record: Line, state: ServerState) -> None:
+    def _record(self, record: RoundRecord, state: ServerState) -> None:
         """Complete a record and hand it on; the first one of a resumed run says where bits may differ."""
         record = with_verdicts(record, self.records, self.experiment.spec.select)
-        texts = [*record["warnings"], *(f"{c}: {why}" for c, why in record["failures"].items())]
-        record, self.differences = {**record, "warnings": [*self.differences, *record["warnings"]]}, ()
+        texts = [*record.warnings, *(f"{c}: {why}" for c, why in record.failures.items())]
+        record, self.differences = replace(record, warnings=(*self.differences, *record.warnings)), ()
         self.records.append(record)
         self.events.round(record, state)
         for text in texts:
             self.events.warn(text)
 
-    def _summary(self, state: ServerState) -> dict[str, Any]:
-        spec, records = self.experiment.spec, self.records
-        return {
+    def _summary(self, state: ServerState) -> RunSummary:
+        spec, models = self.experiment.spec, state.models
+        return summarise(
+            self.records,
+            self.source.seconds,
             **{key: getattr(spec, key) for key in ("benchmark", "source", "method", "adaptation", "seed")},
-            "rounds": records[-1]["round"],
-            **accuracy_summary(records),
-            "seconds": {"pretrain": self.source.seconds, **total_seconds(records)},
-            "weights_sha256": weights.digest(
-                state.models["server"] if "server" in state.models else weights.flatten(state.models)
+            weights_sha256=weights.digest(
+                models["server"] if "server" in models else weights.flatten(models)
             ),
-            "warnings": [text for record in records for text in record["warnings"]],
-            "source_accuracy": self.source.accuracy,
-            "spec_sha256": spec.digest(),
-            "version": __version__,
-        }
-
-
-def total_seconds(records: Sequence[Line]) -> dict[str, float]:
-    """Return the seconds spent in adaptation and in evaluation."""
-    return {name: sum(record["seconds"][name] for record in records) for name in ("adapt", "evaluate")}
+            source_accuracy=self.source.accuracy,
+            spec_sha256=spec.digest(),
+            version=__version__,
+        )

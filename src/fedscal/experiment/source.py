@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def source_model(experiment: Experiment, on_epoch: Callable[[], None] = lambda: 
             weights, card = load_model(folder, "model")
             gaussians, _ = load_model(folder, "gaussians")
             return SourceModel(
-                weights, gaussians, folder, card["source_accuracy"], card["seconds"], cached=True
+                weights, gaussians, folder, card.source_accuracy, card.seconds or 0.0, cached=True
             )
         except ModelRefused:
             return _train(experiment, recipe, identity, folder, on_epoch)
@@ -66,7 +66,7 @@ def _given(path: Path) -> SourceModel:
         gaussians = load_model(path.parent, "gaussians")[0]
     except ModelRefused:  # only DualAdapt needs them, and says so
         gaussians = {}
-    return SourceModel(weights, gaussians, path, card.get("source_accuracy"), 0.0, cached=True)
+    return SourceModel(weights, gaussians, path, card.source_accuracy, 0.0, cached=True)
 
 
 def _identity(experiment: Experiment, recipe: SourceTraining) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def _train(
             spec.micro_batch,
         )
     seconds = time.perf_counter() - started
-    card = {**experiment.card, "source_accuracy": made.accuracy, "seconds": seconds, "made_from": identity}
+    card = replace(experiment.card, source_accuracy=made.accuracy, seconds=seconds, made_from=identity)
     gaussians = model_files("gaussians", made.gaussians, experiment.card)
     files.write_dir(folder, {**model_files("model", made.weights, card), **gaussians})
     return SourceModel(made.weights, made.gaussians, folder, made.accuracy, seconds, cached=False)

@@ -22,6 +22,7 @@ from fedscal.data.remote import PREFIX as SITES
 from fedscal.methods import ADAPTATIONS, hyperparameters, method, parts_of
 from fedscal.models.registry import check_model
 from fedscal.models.store import read_card
+from fedscal.runtime.signals import SIGNALS
 
 _ENV_PREFIX = "FEDSCAL_"
 _ENV_OTHER = {"FEDSCAL_CACHE", "FEDSCAL_NPM_REGISTRY", PERMISSION}
@@ -61,9 +62,7 @@ class RunSpec:
     )
     pretrain_epochs: int = option(50, "epochs of source training", low=1, high=10_000)
     pretrain_lr: float = option(0.03, "learning rate of source training", above=0, high=10)
-    select: Literal["infomax", "entropy", "snd", "last"] = option(
-        "infomax", "label-free signal that selects a round"
-    )
+    select: str = option("infomax", "label-free signal that selects a round", choices=(*SIGNALS, "last"))
     source_model: str = option("", "a trained source model, file or folder; not given: trained on source")
     clients: str = option(
         "", "a folder of sites, each sub-folder the images of one client; or flower:<site>+<site>"
@@ -200,8 +199,8 @@ def _from_card(given: Mapping[str, Any]) -> dict[str, Any]:
     if not given.get("source_model"):
         return {}
     card = read_card(str(given["source_model"]))
-    known = {"model": card["model"], "image_size": card["shape"][1]}
-    return {**known, "plugins": card["plugins"]} if card.get("plugins") else known
+    known: dict[str, Any] = {"model": card.model, "image_size": card.shape[1]}
+    return {**known, "plugins": card.plugins} if card.plugins else known
 
 
 def all_options() -> dict[str, Option]:

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedscal.core.errors import ModelRefused
-from fedscal.core.fields import shown
+from fedscal.core.errors import ModelRefused, shown
 from fedscal.core.types import Groups, Weights
 from fedscal.core.weights import flatten, from_bytes, to_bytes, unflatten
 from fedscal.runtime.messages import Frame

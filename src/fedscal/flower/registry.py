@@ -12,8 +12,8 @@ from typing import Any
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from fedscal.core.errors import DataRefused, FedscalError, ModelRefused, TooFewClients, UsageError
-from fedscal.core.fields import printable, shown
+from fedscal.core.errors import DataRefused, FedscalError, ModelRefused, TooFewClients, UsageError, shown
+from fedscal.core.fields import printable
 from fedscal.core.types import ClientId, Failure
 from fedscal.flower.delta_codec import decode, encode
 from fedscal.flower.schema import handshake

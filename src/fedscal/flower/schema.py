@@ -7,7 +7,6 @@ what both have: the run's options and the source model.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,14 +19,15 @@ from fedscal.core.errors import ModelRefused
 from fedscal.core.fields import Field, just, real, record, several
 from fedscal.core.types import ClientId, Groups, Package, Profile, Weights
 from fedscal.core.weights import flatten, unlike
+from fedscal.experiment.records import AVERAGE
 from fedscal.experiment.spec import RunSpec
 from fedscal.methods import build_objective, build_rule, method
+from fedscal.models.store import ModelCard
 from fedscal.runtime.messages import FAILED, PROFILE, REPORT, WEIGHTS
+from fedscal.runtime.signals import SIGNALS
 from fedscal.server.rule import ServerRule
 from fedscal.server.screen import IMAGES, MOST, training_record
 
-_AVERAGE = "average"
-"""What the mean over domains is called in every record: no domain can have this name."""
 _ROUNDING = 0.01
 """By how much a float32 entropy, or what is made of it, may be outside the range that it has on paper."""
 _PERCENT = real(0, 100)
@@ -59,7 +59,7 @@ def _is_sentence(value: Any) -> bool:
 _WORD = fields.field(_is_word, "a word of at most 64 letters, digits and -_.+")
 _HASH = fields.field(_is_hash, "a sha256")
 _SENTENCE = fields.field(_is_sentence, "a sentence of at most 300 characters")
-_DOMAIN = fields.field(lambda value: _is_word(value) and value != _AVERAGE, f"a word other than '{_AVERAGE}'")
+_DOMAIN = fields.field(lambda value: _is_word(value) and value != AVERAGE, f"a word other than '{AVERAGE}'")
 _STAMP = {"version": _WORD, "classes_sha256": _HASH, "model_sha256": _HASH}
 
 
@@ -130,7 +130,7 @@ class Schemas:
     shape: Sequence[int]
 
     @classmethod
-    def of(cls, spec: RunSpec, source: Weights, card: Mapping[str, Any]) -> Schemas:
+    def of(cls, spec: RunSpec, source: Weights, card: ModelCard) -> Schemas:
         """Return the schemas of a run with a source model and its card."""
         return cls(
             objective=build_objective(spec.method, spec.adaptation, spec.hyper),
@@ -138,8 +138,8 @@ class Schemas:
             describe=method(spec.method).profile,
             epochs=spec.local_epochs,
             source=source,
-            classes=len(card["classes"]),
-            shape=card["shape"],
+            classes=len(card.classes),
+            shape=card.shape,
         )
 
     def training(self, client: ClientId, images: int, package: Package, transport: str) -> Schema:
@@ -170,12 +170,13 @@ class Schemas:
 
     def _metrics(self, images: int) -> tuple[dict[str, Field], dict[str, Field]]:
         """Return the metrics of every evaluation, and those that need labels."""
-        entropy = real(-_ROUNDING, math.log(self.classes) + _ROUNDING)
+        signals = {
+            name: real(-_ROUNDING, signal.limit(self.classes, images) + _ROUNDING)
+            for name, signal in SIGNALS.items()
+        }
         must = {
             "images": just(images),
-            "entropy": entropy,
-            "infomax": entropy,  # a mutual information, between 0 and ln J like the entropy
-            "snd": real(-_ROUNDING, math.log(images) + _ROUNDING),  # an entropy over the other images
+            **signals,
             "effective_classes": real(1 - _ROUNDING, self.classes + _ROUNDING),
         }
         return must, {"accuracy": _PERCENT, "pseudo_label_accuracy": _PERCENT}

@@ -6,7 +6,7 @@ import logging
 import re
 import secrets
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,13 +17,14 @@ from flwr.superlink.grid import InMemoryGrid
 from torch import Tensor
 
 from fedscal.core import files
+from fedscal.core.convert import dump
 from fedscal.core.errors import FedscalError, ModelRefused, UsageError
 from fedscal.core.types import ClientId, Metrics, Progress
 from fedscal.core.weights import byte_count
 from fedscal.data.remote import PREFIX
 from fedscal.experiment.experiment import Experiment, Layout
-from fedscal.experiment.metrics import Line
 from fedscal.experiment.progress import Lines
+from fedscal.experiment.records import RoundRecord
 from fedscal.experiment.run import adapt, resume
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec
@@ -113,7 +114,7 @@ class FlowerFederation:
             transport=experiment.spec.transport,
             timeout=self.timeout,
             patience=self.patience,
-            last_metrics=_last_metrics(directory.lines(), self._schemas.metrics),
+            last_metrics=_last_metrics(directory.rounds(), self._schemas.metrics),
             answered=answered,
         )
 
@@ -133,9 +134,9 @@ def _rows(count: int) -> Tensor:
     return torch.zeros(1, dtype=torch.int64).expand(count)
 
 
-def _last_metrics(lines: list[Line], names: Collection[str]) -> dict[ClientId, Metrics]:
-    rows = lines[-1]["clients"] if lines else {}
-    return {client: {n: v for n, v in row.items() if n in names} for client, row in rows.items()}
+def _last_metrics(rounds: Sequence[RoundRecord], names: Collection[str]) -> dict[ClientId, Metrics]:
+    clients = rounds[-1].clients if rounds else {}
+    return {client: {n: v for n, v in dump(row).items() if n in names} for client, row in clients.items()}
 
 
 def _print_line(text: str) -> None:

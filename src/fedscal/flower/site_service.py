@@ -23,7 +23,7 @@ from fedscal.experiment.spec import RunSpec
 from fedscal.flower import delta_codec
 from fedscal.flower.schema import FAILURE, NotAllowed, Schema, Schemas, handshake
 from fedscal.methods import hyperparameters
-from fedscal.models.store import find_model, load_model
+from fedscal.models.store import ModelCard, find_model, load_model
 from fedscal.runtime.memory import SiteMemories
 from fedscal.runtime.messages import (
     FAILED,
@@ -57,9 +57,9 @@ def _may_decide(name: str) -> bool:
     return name in _SHARED or name in hyperparameters()
 
 
-def stamp(card: Mapping[str, Any], model: Weights) -> dict[str, str]:
+def stamp(card: ModelCard, model: Weights) -> dict[str, str]:
     """Return what server and site must have in common: version, classes in their order, source model."""
-    classes = json.dumps(card.get("classes"), ensure_ascii=False)
+    classes = json.dumps(card.classes, ensure_ascii=False)
     return {
         "version": __version__,
         "classes_sha256": files.sha256(classes.encode()),
@@ -119,7 +119,7 @@ class SiteService:
         return frame
 
     @cached_property
-    def _loaded(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def _loaded(self) -> tuple[dict[str, Tensor], ModelCard]:
         path = find_model(Path(str(self.keys["source_model"])))
         return load_model(path.parent, path.stem)
 

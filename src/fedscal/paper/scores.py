@@ -90,9 +90,11 @@ def _by_seed(
     found: dict[int, Found] = {}
     for entry in entries:
         if (entry.variant, entry.source) == (variant, source):
-            accuracy = entry.cell.directory.summary()["accuracy"]
+            accuracy = entry.cell.directory.summary().accuracy
             folders = copies[entry.block.dataset].folders
-            found[entry.cell.spec.seed] = {m: _renamed(accuracy[m], folders) for m in MOMENTS}
+            found[entry.cell.spec.seed] = {
+                m: _renamed(getattr(accuracy, m).domains, folders) for m in MOMENTS
+            }
     return found
 
 
@@ -131,4 +133,4 @@ def _costs(entries: Sequence[Entry]) -> list[Score]:
 
 def _round_seconds(entry: Entry) -> float:
     summary = entry.cell.directory.summary()
-    return float(summary["seconds"]["adapt"]) / int(summary["rounds"])
+    return summary.seconds.adapt / summary.rounds

@@ -11,18 +11,12 @@ import torch
 from torch import Tensor
 
 from fedscal.core.types import Metrics, Prediction
-from fedscal.losses import soft_neighbourhood_density
+from fedscal.runtime.signals import SIGNALS
 
 
 def accuracy(predicted: Tensor, labels: Tensor) -> float:
     """Return the percentage of predictions that equal the labels."""
     return 100.0 * float((predicted == labels).double().mean())
-
-
-def infomax(prediction: Prediction) -> float:
-    """IM = H(mean p) - mean H(p): high where predictions are sure and classes balanced."""
-    mean = prediction.probabilities.mean(dim=0)
-    return float(-torch.xlogy(mean, mean).sum() - prediction.entropies.mean())
 
 
 def effective_classes(predicted: Tensor, classes: int) -> float:
@@ -42,9 +36,7 @@ def client_metrics(prediction: Prediction, pseudo_labels: Tensor | None, labels:
     predicted = prediction.logits.argmax(dim=1)
     signals = {
         "images": len(predicted),
-        "entropy": float(prediction.entropies.mean()),
-        "infomax": infomax(prediction),
-        "snd": soft_neighbourhood_density(prediction.probabilities),
+        **{name: signal.compute(prediction) for name, signal in SIGNALS.items()},
         "effective_classes": effective_classes(predicted, prediction.logits.shape[1]),
     }
     if labels is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +14,14 @@ from fedscal.models.store import read_json, read_tensors
 
 _KEEP = 3
 """A server that resumes goes back at most two rounds, and the round that it was killed in may have begun."""
+
+
+@dataclass(frozen=True)
+class MemoryFile:
+    """Where a client's memory is kept."""
+
+    file: str
+    sha256: str
 
 
 @dataclass
@@ -46,12 +53,12 @@ class MemoryStore(ABC):
 class RunMemories(MemoryStore):
     """Memories of a run's clients, one file per client and round; the run's checkpoint holds the index."""
 
-    index: dict[ClientId, dict[str, str]] = field(default_factory=dict)
+    index: dict[ClientId, MemoryFile] = field(default_factory=dict)
     """File and sha256 of every client's memory."""
 
-    def path(self, entry: Mapping[str, str]) -> Path:
+    def path(self, entry: MemoryFile) -> Path:
         """Return the file of an entry; an index that somebody else wrote names nothing outside the folder."""
-        return self.folder / Path(entry["file"]).name
+        return self.folder / Path(entry.file).name
 
     def keep_only(self, names: set[str]) -> None:
         """Delete the files that no checkpoint names any more."""
@@ -61,12 +68,12 @@ class RunMemories(MemoryStore):
 
     def _find(self, client: ClientId, before: int) -> tuple[Path, str | None] | None:
         entry = self.index.get(client)
-        return (self.path(entry), entry["sha256"]) if entry else None
+        return (self.path(entry), entry.sha256) if entry else None
 
     def _save(self, client: ClientId, round_: int, data: bytes, sha256: str) -> None:
         name = f"{client}-{round_:04}.safetensors"
         files.write_bytes(self.folder / name, data)
-        self.index[client] = {"file": name, "sha256": sha256}
+        self.index[client] = MemoryFile(name, sha256)
 
 
 class SiteMemories(MemoryStore):

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from fedscal.core.fields import Field, just, numbers, printable, real, record, several, shown, whole
+from fedscal.core.errors import shown
+from fedscal.core.fields import Field, just, numbers, printable, real, record, several, whole
 from fedscal.core.options import option
 from fedscal.core.types import ClientId, Failure, Groups, Package, Reply, Weights
 from fedscal.core.weights import first_not_finite, flatten, unlike

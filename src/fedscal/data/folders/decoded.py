@@ -11,14 +11,14 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fedscal.core import files
-from fedscal.core.documents import misfit, read_json
+from fedscal.core.convert import convert, dump
+from fedscal.core.documents import read_json
 from fedscal.core.errors import DataRefused, some
 from fedscal.core.lazy import np, torch
 from fedscal.core.types import Progress
@@ -31,8 +31,16 @@ _RULES = 2
 _NAMED = 20
 _AHEAD = 64
 """Decoded images that wait in memory to be written."""
-_Row = dict[str, Any]
-_INDEX = [{"path": str, "sha256": (str, None), "even": bool, "bad": (str, None)}]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A file in the index: its hash if it is a usable image, else what is wrong with it."""
+
+    path: str
+    sha256: str | None
+    even: bool
+    bad: str | None
 
 
 @dataclass(frozen=True)
@@ -80,14 +88,14 @@ def decoded(
         if not (folder / "index.json").exists():
             _build(folder, found, side, progress, name)
     pairs = list(zip(found, _index(folder), strict=True))
-    good = [(file, row) for file, row in pairs if row["bad"] is None]
+    good = [(file, row) for file, row in pairs if row.bad is None]
     return Decoded(
         key=folder.name,
         images=_mapped(folder, (len(good), 3, side, side)),
         files=[file for file, _ in good],
-        hashes=[row["sha256"] for _, row in good],
-        even=sum(row["even"] for _, row in good),
-        bad=[Bad(file.path, row["bad"]) for file, row in pairs if row["bad"] is not None],
+        hashes=[row.sha256 or "" for _, row in good],
+        even=sum(row.even for _, row in good),
+        bad=[Bad(file.path, row.bad) for file, row in pairs if row.bad is not None],
     )
 
 
@@ -106,7 +114,7 @@ def changes(key: str, now: Decoded) -> Iterator[str]:
     Nothing is known of images that are no longer in the cache.
     """
     try:
-        before: Mapping[str, str | None] = {row["path"]: row["sha256"] for row in _index(_place(key))}
+        before = {row.path: row.sha256 for row in _index(_place(key))}
     except OSError:
         return
     after: dict[str, str | None] = {str(bad.path.absolute()): None for bad in now.bad}
@@ -124,16 +132,12 @@ def _place(key: str) -> Path:
     return files.cache_dir("images", key)
 
 
-def _index(folder: Path) -> list[_Row]:
+def _index(folder: Path) -> tuple[_Row, ...]:
     path = folder / "index.json"
     try:
-        rows = read_json(path)
-        wrong = misfit(rows, _INDEX)
+        return convert(read_json(path), tuple[_Row, ...])
     except ValueError as error:
-        wrong = str(error)
-    if wrong:
-        raise DataRefused(f"{path} is damaged: {wrong}. Remove {folder}.")
-    return list(rows)
+        raise DataRefused(f"{path} is damaged: {error}. Remove {folder}.") from error
 
 
 def _key(found: Sequence[File], side: int) -> str:
@@ -166,7 +170,7 @@ def _build(folder: Path, found: Sequence[File], side: int, progress: Progress | 
                     progress.advance()
             out.flush()
             os.fsync(out.fileno())
-        files.write_bytes(staging / "index.json", json.dumps(rows).encode())
+        files.write_bytes(staging / "index.json", json.dumps([dump(row) for row in rows]).encode())
         os.replace(staging, folder)
         files.sync_dir(folder.parent)
 
@@ -179,13 +183,13 @@ def _each(found: Sequence[File], side: int) -> Iterator[tuple[Pixels | None, _Ro
 
 
 def _one(file: File, side: int) -> tuple[Pixels | None, _Row]:
-    row: _Row = {"path": str(file.path.absolute()), "sha256": None, "even": False, "bad": None}
+    path = str(file.path.absolute())
     try:
         pixels = decode(file.path, side)
         even = bool((np.ptp(pixels, axis=(1, 2)) == 0).all())
-        return pixels, {**row, "sha256": files.sha256_of(file.path), "even": even}
+        return pixels, _Row(path, files.sha256_of(file.path), even, None)
     except (Unreadable, OSError) as error:
-        return None, {**row, "bad": str(error)}
+        return None, _Row(path, None, False, str(error))
 
 
 def _mapped(folder: Path, shape: tuple[int, int, int, int]) -> MappedImages:
