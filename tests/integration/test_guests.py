@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +79,18 @@ def test_a_guest_s_run_that_is_killed_is_resumed_to_the_same_bits(
     ended = guest("run", "--resume", "cut", "--allow-code", *TOLD)
     assert ended.code == 0, ended.err
     assert same_result(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_the_recipe_for_parts_from_outside_works_as_it_is_printed(tmp_path: Path, cache: Path) -> None:
+    page = (GUESTS.parents[1] / "CONTRIBUTING.md").read_text()
+    (source,) = [
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "my_parts.py" in block
+    ]
+    (command,) = re.findall(r"^    fedscal (run plugins=my_parts .*)$", page, re.MULTILINE)
+    (tmp_path / "my_parts.py").write_text(textwrap.dedent(source))
+    ended = program(cache, *shlex.split(command), cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert summary(tmp_path / "runs" / "mine")["method"] == "mine"
 
 
 def test_a_guest_is_refused_without_permission_and_is_not_imported(guest: Any, tmp_path: Path) -> None:
