@@ -17,6 +17,7 @@ from fedscal.core import files, weights
 from fedscal.core.errors import DataRefused, ModelRefused, UsageError
 from fedscal.core.rng import compute_threads
 from fedscal.core.types import ClientId, Failure, Metrics, Weights
+from fedscal.core.user_code import load_plugins
 from fedscal.core.version import __version__
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.spec import RunSpec
@@ -169,6 +170,7 @@ class SiteService:
         return Schemas.of(self._spec(request), *self._loaded)
 
     def _spec(self, request: Request) -> RunSpec:
+        load_plugins(str(self.keys.get("plugins", "")))  # before the question which keys a server may decide
         decided = {name: value for name, value in request.scalars["keys"].items() if _may_decide(name)}
         return RunSpec.make(**{**self.keys, **decided})
 
