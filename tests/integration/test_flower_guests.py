@@ -18,7 +18,7 @@ PLUGIN = ["plugins=guest_parts", "--allow-code"]
 RUN = ["method=guest", "nu_guest=0.3", "caution=0.25"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_federation_of_guests_ends_with_the_bits_of_one_machine(
     world: World, tmp_path: Path, cache: Path
 ) -> None:

@@ -69,7 +69,7 @@ HOSTILE = [
     (put(drift=float("inf")), "drift is inf, not a number from 0"),
     (put(drift=HUGE), "more than 63 bits"),
     (put(seconds="long"), "seconds is 'long'"),
-    (put(epochs=[{}] * 1000), "epochs is [{}, {}, {}, {}, {}, {}, ...], not a list of 1"),
+    (put(epochs=[{}] * 1000), ", not a list of 1"),
     (loss(HUGE), "more than 63 bits"),
     (loss(float("-inf")), "epochs[0].loss is -inf"),
     (metric("accuracy", HUGE), "more than 63 bits"),

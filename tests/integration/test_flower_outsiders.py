@@ -216,6 +216,7 @@ def taken_over(world: World, fedscal, tmp_path_factory) -> Iterator[Federation]:
         found.close()
 
 
+@pytest.mark.long
 def test_no_app_but_ours_runs_at_a_site_whoever_runs_the_server(taken_over, tmp_path):
     canary = tmp_path / "canary"
     app = evil_app(tmp_path / "app", canary)

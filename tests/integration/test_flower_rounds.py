@@ -220,7 +220,9 @@ def test_a_node_that_never_answers_is_not_waited_for_in_every_round(grid, world,
 def test_a_silent_node_is_asked_again_when_it_was_restarted(grid, world, monkeypatch):
     monkeypatch.setattr(registry, "_HANDSHAKE", 0.3)
     asked = silent(grid, 2, 2)
-    sites = server_app.FlowerFederation(grid, RunSpec.make(**world.keys()), 1, 5)._registry
+    federation = server_app.FlowerFederation(grid, 1, 5)
+    federation.prepare(RunSpec.make(**world.keys()))
+    sites = federation._registry
     for _ in range(4):
         sites.update()
     assert (len(asked), sites.missing) == (2, ["b"])

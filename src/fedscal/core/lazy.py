@@ -6,8 +6,8 @@ Modules between the command line and a checked spec import torch and others from
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["PIL", "F", "Image", "ImageDraw", "ImageFont", "np", "safetensors_torch", "torch"]
@@ -17,11 +17,13 @@ class _Lazy:
     """A module that is imported when one of its attributes is first asked for."""
 
     def __init__(self, module: str) -> None:
-        self._module = module
+        self._name = module
+        self._module: ModuleType | None = None
 
     def __getattr__(self, name: str) -> Any:
-        # Not kept here: what somebody sets in the module later must be seen.
-        return getattr(sys.modules.get(self._module) or import_module(self._module), name)
+        if self._module is None:
+            self._module = import_module(self._name)  # waits for another thread that is importing it
+        return getattr(self._module, name)
 
 
 if TYPE_CHECKING:

@@ -48,6 +48,8 @@ def benchmark(
 
 
 def _refuse_unknown(name: str) -> None:
-    if not (name in BENCHMARKS or name.startswith(PREFIX) or is_folder(name)):
+    if name.startswith(PREFIX):
+        sites_benchmark(name)  # refuses names that cannot be sites'
+    elif name not in BENCHMARKS and not is_folder(name):
         refuse_pickles(Path(name))
         raise UsageError(f"unknown benchmark '{shown(name)}'{nearest(name, BENCHMARKS)}")

@@ -89,17 +89,20 @@ class FlowerFederation:
 
     def clients(self, experiment: Experiment, progress: Progress) -> Layout:
         """Wait for the sites; each reports its domain and its number of images."""
-        spec = experiment.execution
+        self.prepare(experiment.execution)
+        progress.stage(f"waiting for {', '.join(sorted(self._registry.expected))}", 0)
+        self._registry.wait_for_all(self.patience)
+        sites = self._registry.sites
+        return Layout({c: (sites[c].domain, _rows(sites[c].images)) for c in sorted(sites)}, [])
+
+    def prepare(self, spec: RunSpec) -> None:
+        """Set up what the server holds responses against: the sites' names, the source model, the method."""
         path = find_model(Path(spec.source_model))
         source, card = load_model(path.parent, path.stem)
         self._schemas = Schemas.of(spec, source, card)
         names = spec.clients.removeprefix(PREFIX).split("+")
         transport = GridTransport(self.grid, 2 * byte_count(source) + _SLACK)
         self._registry = Registry(self.grid, transport, names, stamp(card, source), shared_keys(spec))
-        progress.stage(f"waiting for {', '.join(sorted(self._registry.expected))}", 0)
-        self._registry.wait_for_all(self.patience)
-        sites = self._registry.sites
-        return Layout({c: (sites[c].domain, _rows(sites[c].images)) for c in sorted(sites)}, [])
 
     def driver(
         self, experiment: Experiment, directory: RunDirectory, answered: Callable[[ClientId], None]
