@@ -20,14 +20,14 @@ from typing import Any
 
 import torch
 
-from fedscal.build import Layout
-from fedscal.drivers.in_process import InProcess
-from fedscal.embedded import Embedded
-from fedscal.record import RunDirectory
-from fedscal.run import adapt
-from fedscal.spec import RunSpec, parse_assignments
-from fedscal.types import ClientId, Failure, Package, Reply, Weights
-from fedscal.weights import is_statistic
+from fedscal.core.types import ClientId, Failure, Package, Reply, Weights
+from fedscal.core.weights import is_statistic
+from fedscal.experiment.experiment import Experiment
+from fedscal.experiment.local import Local
+from fedscal.experiment.run import adapt
+from fedscal.experiment.run_directory import RunDirectory
+from fedscal.experiment.spec import RunSpec, parse_assignments
+from fedscal.runtime.local import LocalDriver
 
 KEYS = {"participation": 1.0, "rounds": 4, "local_epochs": 2, "source": "mnist", "workers": 1}
 DEFENCES: dict[str, dict[str, Any]] = {
@@ -81,7 +81,7 @@ ATTACKS: dict[str, Callable[[Weights, Weights], Model] | None] = {
 }
 
 
-class Attacked(InProcess):
+class Attacked(LocalDriver):
     """A driver whose first client answers with something else than it learned."""
 
     attack: Callable[[Weights, Weights], Model]
@@ -96,16 +96,16 @@ class Attacked(InProcess):
 
 
 @dataclass(frozen=True)
-class WithAttacker(Embedded):
-    """The embedded federation with a bad client in it."""
+class WithAttacker(Local):
+    """The clients of this machine with a bad client in it."""
 
     attack: Callable[[Weights, Weights], Model]
 
     def driver(
-        self, layout: Layout, directory: RunDirectory, answered: Callable[[ClientId], None]
-    ) -> InProcess:
+        self, experiment: Experiment, directory: RunDirectory, answered: Callable[[ClientId], None]
+    ) -> LocalDriver:
         """Return a driver with the bad client in it."""
-        driver = super().driver(layout, directory, answered)
+        driver = super().driver(experiment, directory, answered)
         driver.__class__ = Attacked
         driver.attack = self.attack  # type: ignore[attr-defined]
         return driver
@@ -114,10 +114,10 @@ class WithAttacker(Embedded):
 def honest(spec: RunSpec, attack: str, out: Path) -> float:
     """Run and return the honest clients' mean accuracy in the last round."""
     change = ATTACKS[attack]
-    where = Embedded if change is None else lambda spec: WithAttacker(spec, change)
-    line = adapt(spec, out, where=where).lines()[-1]
-    first = min(line["clients"])
-    return fmean(row["accuracy"] for client, row in line["clients"].items() if client != first)
+    federation = Local() if change is None else WithAttacker(change)
+    line = adapt(spec, out, federation=federation).rounds()[-1]
+    first = min(line.clients)
+    return fmean(row.accuracy for client, row in line.clients.items() if client != first)
 
 
 def main() -> None:

@@ -17,49 +17,53 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fedscal.build import build_layout
-from fedscal.drivers.flower import machines, programs
-from fedscal.drivers.flower.demo import federation
-from fedscal.metrics import Line
-from fedscal.record import RunDirectory
-from fedscal.run import adapt
-from fedscal.source import source_model
-from fedscal.spec import RunSpec, dump_toml, parse_assignments
+from fedscal.experiment.experiment import Experiment
+from fedscal.experiment.records import RoundRecord
+from fedscal.experiment.run import adapt
+from fedscal.experiment.run_directory import RunDirectory
+from fedscal.experiment.source import source_model
+from fedscal.experiment.spec import RunSpec, dump_toml, parse_assignments
+from fedscal.flower import launch, processes
+from fedscal.flower.demo import federation
 
 DATA = {"benchmark": "digits", "source": "mnist"}
 KEYS = {"participation": 1, "rounds": 2, "local_epochs": 1}
 LIMITS = {"wait": 600, "round-timeout": 600}
 
 
-def seconds(lines: list[Line]) -> dict[str, float]:
+def seconds(records: Sequence[RoundRecord]) -> dict[str, float]:
     """Return the mean seconds of a round, by part."""
-    rounds = lines[1:]
-    slowest = [max(row["seconds"] for row in r["clients"].values() if "seconds" in row) for r in rounds]
+    rounds = records[1:]
+    slowest = [max(row.seconds for row in r.clients.values() if row.epochs is not None) for r in rounds]
     return {
         "clients": fmean(slowest),
-        "training wave": fmean(r["seconds"]["adapt"] for r in rounds),
-        "evaluation wave": fmean(r["seconds"]["evaluate"] for r in rounds),
+        "training wave": fmean(r.seconds.adapt for r in rounds),
+        "evaluation wave": fmean(r.seconds.evaluate for r in rounds),
     }
 
 
 def simulate(folder: Path, keys: dict[str, Any], count: int) -> None:
     """Run under Ray, by Flower's own client; its SuperLink would outlive it."""
-    config: dict[str, Any] = {"keys": machines.in_words(keys), "out": str(folder / "simulation"), **LIMITS}
+    config: dict[str, Any] = {
+        "keys": launch.format_assignments(keys),
+        "out": str(folder / "simulation"),
+        **LIMITS,
+    }
     (folder / "run.toml").write_text(dump_toml(config))
     home = folder / "flwr"
-    app = resources.files("fedscal.drivers.flower") / "app"
+    app = resources.files("fedscal.flower") / "app"
     nodes = f"num-supernodes={count} client-resources-num-cpus=1"
     words = ["run", str(app), "--stream", "--run-config", str(folder / "run.toml")]
     try:
         subprocess.run(
-            [programs.program("flwr"), *words, "--federation-config", nodes],
-            env=programs.environment(home),
+            [processes.flower_program("flwr"), *words, "--federation-config", nodes],
+            env=processes.environment(home),
             stdout=subprocess.DEVNULL,
             check=True,
         )
@@ -70,8 +74,9 @@ def simulate(folder: Path, keys: dict[str, Any], count: int) -> None:
 
 def play(folder: Path, data: dict[str, Any], given: dict[str, Any]) -> Iterator[tuple[str, RunDirectory]]:
     """Do the same work three times; yield the driver's name and its run."""
-    model = source_model(RunSpec.make(**data)).path
-    names = build_layout(RunSpec.make(**data)).clients
+    experiment = Experiment.build(RunSpec.make(**data))
+    model = source_model(experiment).path
+    names = experiment.clients_of_data().clients
     transport = given.pop("transport", "fp32")
     keys = {**KEYS, **given, "source_model": str(model)}
     yield "embedded", adapt(RunSpec.make(**data, **keys, workers=1), folder / "embedded")
@@ -80,7 +85,7 @@ def play(folder: Path, data: dict[str, Any], given: dict[str, Any]) -> Iterator[
         yield "simulation", RunDirectory(folder / "simulation")
     with federation(folder, names, data, model) as address:
         far = {**keys, "transport": transport, "clients": "flower:" + "+".join(names)}
-        machines.run(address, far, folder / "flower", LIMITS, resume=False, say=lambda text: None)
+        launch.run_federation(address, far, folder / "flower", LIMITS, resume=False, log=lambda text: None)
     yield "deployment", RunDirectory(folder / "flower")
 
 
@@ -91,8 +96,8 @@ def main() -> None:
     print("| driver | clients | training wave | evaluation wave | accuracy |\n|---|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as name:
         for driver, directory in play(Path(name), data, given):
-            parts = " | ".join(f"{part:.2f}" for part in seconds(directory.lines()).values())
-            last = directory.summary()["accuracy"]["last"]["average"]
+            parts = " | ".join(f"{part:.2f}" for part in seconds(directory.rounds()).values())
+            last = directory.summary().accuracy.last.average
             print(f"| {driver} | {parts} | {last:.2f} |", flush=True)
 
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 import sys
 from statistics import fmean, stdev
 
-from fedscal.build import network_for
+from fedscal.core.rng import compute_threads
 from fedscal.data.cache import images
 from fedscal.data.labels import known_labels
 from fedscal.data.registry import benchmark
+from fedscal.experiment.experiment import Experiment
+from fedscal.experiment.source import source_model
+from fedscal.experiment.spec import RunSpec
 from fedscal.models.network import predict
-from fedscal.rng import compute_threads
-from fedscal.source import source_model
-from fedscal.spec import RunSpec
 
 NAME = "icons"
 DOMAINS = benchmark(NAME).domains
@@ -26,9 +26,9 @@ DOMAINS = benchmark(NAME).domains
 
 def accuracies(source: str, seed: int) -> dict[str, float]:
     """Return the accuracy of a source model in every domain; in its own on held-out sets."""
-    spec, data = RunSpec.make(benchmark=NAME, source=source, seed=seed), benchmark(NAME)
-    model = source_model(spec)
-    network = network_for(spec, data)
+    experiment = Experiment.build(RunSpec.make(benchmark=NAME, source=source, seed=seed))
+    data, network = experiment.data, experiment.network
+    model = source_model(experiment)
     network.load_state_dict(model.weights)
     assert model.accuracy is not None
     found = {source: model.accuracy}

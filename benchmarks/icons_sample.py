@@ -14,21 +14,21 @@ from pathlib import Path
 import torch
 from PIL import Image, ImageDraw
 
-from fedscal import rng
-from fedscal.data.icons import archive
+from fedscal.core import rng
+from fedscal.data.icons import benchmark
 
 EACH, COLUMNS, WIDTH, HEIGHT = 60, 12, 104, 96
 
 
 def drawn(domain: str, seed: int) -> list[int]:
     """Return the rows of the sample, in the archive's order."""
-    order = torch.randperm(len(archive.index(domain)), generator=rng.stream(seed, "icons-check", domain))
+    order = torch.randperm(len(benchmark.index(domain)), generator=rng.stream(seed, "icons-check", domain))
     return sorted(order[:EACH].tolist())
 
 
 def sheet(domain: str, rows: list[int]) -> Image.Image:
     """Return the sample as one picture."""
-    pixels, entries = archive.tensors(domain)["images"], archive.index(domain)
+    pixels, entries = benchmark.tensors(domain)["images"], benchmark.index(domain)
     page = Image.new("RGB", (COLUMNS * WIDTH, -(-len(rows) // COLUMNS) * HEIGHT), "white")
     pen = ImageDraw.Draw(page)
     for number, row in enumerate(rows):
@@ -42,8 +42,8 @@ def sheet(domain: str, rows: list[int]) -> Image.Image:
 def main(seed: int, folder: Path) -> None:
     """Write the sheets and print the names."""
     folder.mkdir(parents=True, exist_ok=True)
-    for domain in archive.DOMAINS:
-        rows, entries = drawn(domain, seed), archive.index(domain)
+    for domain in benchmark.DOMAINS:
+        rows, entries = drawn(domain, seed), benchmark.index(domain)
         sheet(domain, rows).save(folder / f"{domain}.png")
         names = [f"{number} {entries[row]['set']}:{entries[row]['icon']}" for number, row in enumerate(rows)]
         print(domain, *names, sep="\n  ")

@@ -26,14 +26,14 @@ from rich.table import Table
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from fedscal.data.decode import decode
-from fedscal.data.decoded import decoded
-from fedscal.data.folder_benchmark import PHOTOGRAPHS
-from fedscal.data.folders import scan
+from fedscal.core.rng import compute_threads, stream
+from fedscal.core.types import Images
+from fedscal.data.folders.benchmark import PHOTOGRAPHS
+from fedscal.data.folders.decode import decode
+from fedscal.data.folders.decoded import decoded
+from fedscal.data.folders.scan import scan
+from fedscal.data.folders.tree import File
 from fedscal.data.pixels import MappedImages
-from fedscal.data.tree import File
-from fedscal.rng import compute_threads, stream
-from fedscal.types import Images
 
 _PHOTOS = 512
 _BATCH = 64

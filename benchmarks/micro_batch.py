@@ -21,13 +21,13 @@ from rich.progress import track
 from rich.table import Table
 from transformers import ViTConfig, ViTModel
 
-from fedscal.client import ClientData, Training, local_update
-from fedscal.data.folder_benchmark import PHOTOGRAPHS
+from fedscal.client.training import ClientData, Training, local_update
+from fedscal.core.rng import Streams, compute_threads
+from fedscal.core.types import Package
+from fedscal.core.weights import snapshot
+from fedscal.data.folders.benchmark import PHOTOGRAPHS
 from fedscal.methods import build_objective
 from fedscal.models.registry import build_network
-from fedscal.rng import Streams, compute_threads
-from fedscal.types import Package
-from fedscal.weights import snapshot
 
 _BATCH = 16
 _SIZES = (0, 8, 4)

@@ -21,19 +21,19 @@ from rich.progress import track
 from rich.table import Table
 from torch import Tensor, nn
 
-from fedscal.build import build_layout, build_schedule, build_site
-from fedscal.drivers.in_process import InProcess
-from fedscal.drivers.site import Site
-from fedscal.federation import Round, Schedule, federate
-from fedscal.methods import METHODS, build_rule
-from fedscal.metrics import bytes_up
-from fedscal.models.gaussians import class_gaussians
+from fedscal.core.features import class_gaussians
+from fedscal.core.rng import compute_threads
+from fedscal.core.types import ClientId, Memory
+from fedscal.core.weights import snapshot
+from fedscal.experiment.experiment import Experiment
+from fedscal.experiment.metrics import bytes_up
+from fedscal.experiment.spec import RunSpec
+from fedscal.methods import METHODS
 from fedscal.models.network import Network, predict
-from fedscal.rng import compute_threads
+from fedscal.runtime.local import LocalDriver
+from fedscal.runtime.service import ClientService
+from fedscal.server.rounds import Round, Schedule, federate
 from fedscal.server.rule import Briefing, ServerRule, ServerState
-from fedscal.spec import RunSpec
-from fedscal.types import ClientId, Memory
-from fedscal.weights import snapshot
 
 _REPEATS = 3
 _TARGET = 1.25
@@ -47,7 +47,7 @@ class _SameMemory:
 
     memory: Memory
 
-    def get(self, client: ClientId) -> Memory:
+    def get(self, client: ClientId, before: int) -> Memory:
         return self.memory
 
     def put(self, client: ClientId, round_: int, memory: Memory) -> None:
@@ -90,10 +90,10 @@ class Cost:
 class Bench:
     """A federation at the start of its second round, to be played again and again."""
 
-    site: Site
+    site: ClientService
     rule: ServerRule
     schedule: Schedule
-    driver: InProcess
+    driver: LocalDriver
     state: ServerState
     clients: list[ClientId]
 
@@ -101,9 +101,11 @@ class Bench:
     def of(cls, name: str) -> Bench:
         """Set up a method on digits and play its first round."""
         spec = RunSpec.make(method=name, source="optdigits", rounds=2, workers=1)
-        site, layout, rule = build_site(spec), build_layout(spec), build_rule(name, spec.hyper)
-        schedule, model = build_schedule(spec, layout), snapshot(site.network.state_dict())
-        driver = InProcess(layout.clients, [site], _SameMemory({"previous": model}))
+        parts = Experiment.build(spec)
+        parts = parts.with_clients(parts.clients_of_data())
+        site, layout, rule = parts.service(parts.layout), parts.layout, parts.rule
+        schedule, model = parts.schedule, snapshot(site.network.state_dict())
+        driver = LocalDriver(layout.clients, [site], _SameMemory({"previous": model}))
         gaussians = class_gaussians(torch.randn(100, 256), torch.arange(100) % 10, 10)
         profiles = driver.profile() if site.describe else {}
         briefing = Briefing(model, site.network.first_layer, spec.rounds, gaussians, profiles)

@@ -45,8 +45,8 @@ def main() -> None:
     # One process: a worker would look for the module in the working directory, not beside this file.
     keys = {"source": "mnist", "rounds": 2, "local_epochs": 1, "pretrain_epochs": 5, "workers": 1}
     run = fedscal.adapt(fedscal.RunSpec.make(model=model, **keys), Path("runs") / "own-backbone")
-    accuracy = run.summary()["accuracy"]
-    print(f"average {accuracy['source_only']['average']:.1f} % -> {accuracy['last']['average']:.1f} %")
+    accuracy = run.summary().accuracy
+    print(f"average {accuracy.source_only.average:.1f} % -> {accuracy.last.average:.1f} %")
     print(fedscal.write_report(run.path))
 
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from fedscal import files
-from fedscal.data.icons import archive
+from fedscal.core import files
+from fedscal.data.icons import archive, benchmark
 from fedscal.data.icons.lock import Package
 from fedscal.data.icons.rules import Rules, rules
 
@@ -98,7 +98,7 @@ def archive_files(lock: list[tuple[Package, bytes]]) -> dict[str, bytes]:
 
 def write_archive() -> None:
     """Write an archive of the toy packages into the cache that is set, by the code that a user runs."""
-    files.write_dir(archive.directory(), archive_files(whole_lock(VARIANTS)))
+    files.write_dir(benchmark.directory(), archive_files(whole_lock(VARIANTS)))
 
 
 class Served:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from fedscal.client import ClientData
-from fedscal.drivers.in_process import InProcess
-from fedscal.federation import Round, Schedule, federate
+from fedscal.client.step import Models, Step
+from fedscal.client.training import ClientData
+from fedscal.core.types import ClientId, Failure, Memory, Metrics, Package, Prediction, Reply, Weights
 from fedscal.models.network import Network
-from fedscal.objective.step import Models, Step
+from fedscal.runtime.local import LocalDriver
+from fedscal.server.rounds import Round, Schedule, federate
 from fedscal.server.rule import Briefing, ServerRule
-from fedscal.types import ClientId, Failure, Memory, Metrics, Package, Prediction, Reply, Weights
 
 CLASSES = 3
 SIDE = 6
@@ -103,7 +103,7 @@ def gaussians(width: int = 5) -> dict[str, Tensor]:
     return {"mean": 3 * torch.eye(CLASSES, width), "variance": torch.ones(CLASSES, width)}
 
 
-def briefing(source: Weights, driver: InProcess | None = None, rounds: int = 1) -> Briefing:
+def briefing(source: Weights, driver: LocalDriver | None = None, rounds: int = 1) -> Briefing:
     """Return what the server has before the first round; the clients' styles from a driver, if given."""
     layer = tiny_network().first_layer
     return Briefing(source, layer, rounds, gaussians(), driver.profile() if driver else {})
@@ -112,7 +112,7 @@ def briefing(source: Weights, driver: InProcess | None = None, rounds: int = 1) 
 class Kept(dict[ClientId, Memory]):
     """The clients' memories, in main memory."""
 
-    def get(self, client: ClientId, default: Memory | None = None) -> Memory:
+    def get(self, client: ClientId, before: object = None) -> Memory:
         return super().get(client, {})
 
     def put(self, client: ClientId, round_: int, memory: Memory) -> None:
@@ -154,8 +154,11 @@ class FakeDriver:
         for client, package in packages.items():
             yield from self.answers(client, package)
 
-    def evaluate(self, models: Mapping[ClientId, Weights]) -> Mapping[ClientId, Metrics]:
+    def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
         return {client: {} for client in models}
+
+    def profile(self) -> dict[ClientId, Weights]:
+        return {}
 
 
 def rounds(

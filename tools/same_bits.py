@@ -23,7 +23,13 @@ from typing import Any
 
 METHODS = ("source-only", "loa", "fedloa", "fedprox", "fedmoon", "fedwca", "ladd", "dualadapt", "fedscal")
 ADAPTATIONS = ("shot", "bmd", "ucon", "self-training")
-_TINY = ("source=optdigits", "clients_per_domain=2", "participation=1", "rounds=2", "local_epochs=1")
+_TINY: tuple[str, ...] = (
+    "source=optdigits",
+    "clients_per_domain=2",
+    "participation=1",
+    "rounds=2",
+    "local_epochs=1",
+)
 _TINY += ("pretrain_epochs=2", "batch_size=64", "workers=1")
 _ICONS = ("benchmark=icons", "rounds=2", "local_epochs=1", "pretrain_epochs=2", "workers=1")
 _UNSTABLE = {"seconds", "check", "warnings"}

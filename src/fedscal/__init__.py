@@ -6,36 +6,42 @@ unlabelled images of its own domain; together they adapt one model.
 >>> import fedscal
 >>> spec = fedscal.RunSpec.make(benchmark="digits", source="mnist", method="fedscal")
 >>> run = fedscal.adapt(spec, out="runs/first")      # doctest: +SKIP
->>> run.summary()["accuracy"]["last"]                # doctest: +SKIP
+>>> run.summary().accuracy.last.average             # doctest: +SKIP
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedscal.version import __version__
+from fedscal.core.version import __version__
 
 if TYPE_CHECKING:
-    from fedscal.client import ClientData, Training, local_update
-    from fedscal.data.benchmark import Benchmark, Views
+    from fedscal import losses
+    from fedscal.client.term import Need, Objective, Term
+    from fedscal.client.training import ClientData, Training, local_update
+    from fedscal.core.errors import FedscalError
+    from fedscal.core.types import Views
+    from fedscal.core.user_code import allow_code
+    from fedscal.data.benchmark import Benchmark
     from fedscal.data.registry import BENCHMARKS
-    from fedscal.errors import FedscalError
-    from fedscal.federation import Driver, Schedule, federate
+    from fedscal.experiment.callbacks import Callback
+    from fedscal.experiment.experiment import Experiment
+    from fedscal.experiment.run import adapt, resume
+    from fedscal.experiment.run_directory import RunDirectory
+    from fedscal.experiment.spec import RunSpec
     from fedscal.methods import ADAPTATIONS, METHODS, Method
-    from fedscal.models.own import allow_code
-    from fedscal.objective.term import Need, Objective, Term
-    from fedscal.record import RunDirectory
     from fedscal.report import write_comparison, write_report
-    from fedscal.run import adapt, resume
+    from fedscal.server.rounds import Driver, Schedule, federate
     from fedscal.server.rule import ServerRule, ServerState
-    from fedscal.spec import RunSpec
 
 __all__ = [
     "ADAPTATIONS",
     "BENCHMARKS",
     "METHODS",
     "Benchmark",
+    "Callback",
     "ClientData",
     "Driver",
+    "Experiment",
     "FedscalError",
     "Method",
     "Need",
@@ -53,30 +59,36 @@ __all__ = [
     "allow_code",
     "federate",
     "local_update",
+    "losses",
     "resume",
     "write_comparison",
     "write_report",
 ]
 
 _HOMES = {
-    "fedscal.client": ("ClientData", "Training", "local_update"),
-    "fedscal.data.benchmark": ("Benchmark", "Views"),
+    "fedscal.client.training": ("ClientData", "Training", "local_update"),
+    "fedscal.core.types": ("Views",),
+    "fedscal.data.benchmark": ("Benchmark",),
     "fedscal.data.registry": ("BENCHMARKS",),
-    "fedscal.errors": ("FedscalError",),
-    "fedscal.federation": ("Driver", "Schedule", "federate"),
+    "fedscal.core.errors": ("FedscalError",),
+    "fedscal.server.rounds": ("Driver", "Schedule", "federate"),
     "fedscal.methods": ("ADAPTATIONS", "METHODS", "Method"),
-    "fedscal.models.own": ("allow_code",),
-    "fedscal.objective.term": ("Need", "Objective", "Term"),
-    "fedscal.record": ("RunDirectory",),
+    "fedscal.core.user_code": ("allow_code",),
+    "fedscal.client.term": ("Need", "Objective", "Term"),
+    "fedscal.experiment.run_directory": ("RunDirectory",),
     "fedscal.report": ("write_comparison", "write_report"),
-    "fedscal.run": ("adapt", "resume"),
+    "fedscal.experiment.callbacks": ("Callback",),
+    "fedscal.experiment.experiment": ("Experiment",),
+    "fedscal.experiment.run": ("adapt", "resume"),
     "fedscal.server.rule": ("ServerRule", "ServerState"),
-    "fedscal.spec": ("RunSpec",),
+    "fedscal.experiment.spec": ("RunSpec",),
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: a program that only passes messages on needs no torch."""
+    if name == "losses":
+        return import_module("fedscal.losses")
     for module, names in _HOMES.items():
         if name in names:
             return getattr(import_module(module), name)

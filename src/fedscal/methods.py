@@ -1,4 +1,4 @@
-"""The table of methods: a method is a value, regularizers x server rule; the adaptation is chosen apart.
+"""The table of methods: a method is a value, regularizers x server rule; the adaptation is a separate choice.
 
 A new method is one row here. A term or rule declares its own hyper-parameters (``options.option``),
 and they become keys of the command line by being named in a row.
@@ -9,28 +9,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedscal.errors import UsageError, nearest, shown
-from fedscal.objective.alignment import Alignment
-from fedscal.objective.blend import Blend
-from fedscal.objective.bmd import Bmd
-from fedscal.objective.contrastive import Contrastive
-from fedscal.objective.distillation import Distillation
-from fedscal.objective.local_classifier import LocalClassifier
-from fedscal.objective.proximal import Proximal
-from fedscal.objective.self_training import SelfTraining
-from fedscal.objective.shot import Shot
-from fedscal.objective.start import Received, Start
-from fedscal.objective.style import style
-from fedscal.objective.term import Adaptation, Objective, Term
-from fedscal.objective.two_phase import TwoPhase
-from fedscal.objective.ucon import Ucon
-from fedscal.options import Option, Value, construct, options_of
-from fedscal.server.average import Average
-from fedscal.server.dual_adapt import DualAdapt
+from fedscal.client.start import Blend, Received, Start
+from fedscal.client.style import style
+from fedscal.client.term import Adaptation, Objective, Term
+from fedscal.client.terms.alignment import Alignment
+from fedscal.client.terms.bmd import Bmd
+from fedscal.client.terms.contrastive import Contrastive
+from fedscal.client.terms.distillation import Distillation
+from fedscal.client.terms.local_classifier import LocalClassifier
+from fedscal.client.terms.proximal import Proximal
+from fedscal.client.terms.self_training import SelfTraining
+from fedscal.client.terms.shot import Shot
+from fedscal.client.terms.two_phase import TwoPhase
+from fedscal.client.terms.ucon import Ucon
+from fedscal.core.errors import UsageError, nearest, shown
+from fedscal.core.options import Option, Value, construct, options_of
+from fedscal.core.types import Profile
 from fedscal.server.rule import Frozen, Isolated, ServerRule
-from fedscal.server.style_clusters import StyleClusters
-from fedscal.server.weighted_clusters import WeightedClusters
-from fedscal.types import Profile
+from fedscal.server.rules.average import Average
+from fedscal.server.rules.dual_adapt import DualAdapt
+from fedscal.server.rules.style_clusters import StyleClusters
+from fedscal.server.rules.weighted_clusters import WeightedClusters
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Method:
         reference: where it comes from.
         adaptation: the local adaptation that it is run with unless another is chosen.
         start: how a client turns the received models into the one that it trains.
-        profile: what a client tells of its images once, before the first round.
+        profile: computes what a client reports of its images once, before the first round.
         caveat: what a reader of its numbers must know: whether it is a reconstruction.
         reveals: what leaves a client beside its weights, its number of images and training scalars.
     """
@@ -132,7 +131,7 @@ def described(name: str) -> str:
 
 
 def method(name: str) -> Method:
-    """Return the method of that name, or say which one is nearest."""
+    """Return the method of that name; an error names the nearest one."""
     if name not in METHODS:
         raise UsageError(f"method={shown(name)}: no such method{nearest(name, METHODS)}")
     return METHODS[name]
@@ -165,8 +164,8 @@ def hyperparameters() -> dict[str, list[tuple[type, Option]]]:
     parts: list[type] = list(ADAPTATIONS.values())
     for row in METHODS.values():
         parts += [*row.regularizers, row.rule]
-    found: dict[str, list[tuple[type, Option]]] = {}
+    declarations: dict[str, list[tuple[type, Option]]] = {}
     for part in dict.fromkeys(parts):
         for name, declared in options_of(part).items():
-            found.setdefault(name, []).append((part, declared))
-    return found
+            declarations.setdefault(name, []).append((part, declared))
+    return declarations

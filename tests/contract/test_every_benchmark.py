@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedscal import weights
+from fedscal.compare.grid import union
+from fedscal.core import weights
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.labels import labels
 from fedscal.data.registry import BENCHMARKS
-from fedscal.grid import union
+from fedscal.experiment.spec import RunSpec, all_options, read_recipe
 from fedscal.models.network import predict
 from fedscal.models.registry import MODELS, build_network
-from fedscal.spec import RunSpec, all_options, read_recipe
 
 DOMAINS = [
     pytest.param(row, domain, id=f"{row.name}-{domain}")
@@ -24,7 +24,9 @@ DOMAINS = [
     for domain in row.domains
 ]
 RECIPES = sorted(
-    entry.name for entry in resources.files("fedscal.recipes").iterdir() if entry.name.endswith(".toml")
+    entry.name
+    for entry in resources.files("fedscal.experiment.recipes").iterdir()
+    if entry.name.endswith(".toml")
 )
 
 
@@ -103,7 +105,7 @@ def test_every_model_classifies_every_benchmark_and_can_be_written(name: str, ro
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_shipped_recipe_is_a_run_or_a_grid_of_runs(name: str) -> None:
-    with resources.as_file(resources.files("fedscal.recipes") / name) as path:
+    with resources.as_file(resources.files("fedscal.experiment.recipes") / name) as path:
         keys = read_recipe(Path(path))
     specs = union(keys)
     assert keys

@@ -6,19 +6,26 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fedscal import weights
-from fedscal.checkpoint import Checkpoints
-from fedscal.client import Training
-from fedscal.drivers.in_process import Executor, InProcess, WorkerProcess
-from fedscal.drivers.site import Site
-from fedscal.drivers.wire import Message, read_message, write_message
-from fedscal.federation import Round, Schedule, federate
+from fedscal.client.training import Training
+from fedscal.core import weights
+from fedscal.core.types import ClientId, Failure, Package, Reply
+from fedscal.experiment.checkpoint import Checkpoints
 from fedscal.methods import ADAPTATIONS, METHODS, build_objective, build_rule
-from fedscal.types import ClientId, Failure, Package, Reply
-from fedscal.worker import answer
+from fedscal.runtime.local import LocalDriver
+from fedscal.runtime.messages import (
+    Request,
+    Response,
+    read_request,
+    read_response,
+    write_message,
+)
+from fedscal.runtime.protocols import Executor
+from fedscal.runtime.service import ClientService
+from fedscal.server.rounds import Round, Schedule, federate
 from toys import Kept, briefing, client_data, tiny_network
 
 CLIENTS = ["a", "b", "c", "d"]
@@ -45,8 +52,8 @@ PAIRS = [
 ]
 
 
-def site(method: str, adaptation: str) -> Site:
-    return Site(
+def site(method: str, adaptation: str) -> ClientService:
+    return ClientService(
         data={client: client_data(9, seed) for seed, client in enumerate(CLIENTS)},
         labels={},
         network=tiny_network(seed=7),
@@ -57,29 +64,27 @@ def site(method: str, adaptation: str) -> Site:
     )
 
 
-class Wired(WorkerProcess):
+class Wired:
     """A worker without its process: every message goes through bytes and back."""
 
-    def __init__(self, served: Site) -> None:
-        self._site = served
+    def __init__(self, served: ClientService) -> None:
+        self._served = served
 
-    def _ask(self, request: Message) -> Message:
-        return _through_bytes(answer(self._site, _through_bytes(request)))
-
-    def close(self) -> None:
-        pass
+    def handle(self, request: Request) -> Response | Failure:
+        asked = _through_bytes(request, write_message, read_request)
+        return _through_bytes(self._served.handle(asked), write_message, read_response)
 
 
-def _through_bytes(message: Message) -> Message:
+def _through_bytes(message: Any, write: Callable[..., None], read: Callable[..., Any]) -> Any:
     stream = io.BytesIO()
-    write_message(stream, message)
+    write(stream, message)
     stream.seek(0)
-    back = read_message(stream)
+    back = read(stream)
     assert back is not None
     return back
 
 
-class Backwards(InProcess):
+class Backwards(LocalDriver):
     """The last client answers first."""
 
     def exchange(self, packages: Mapping[ClientId, Package]) -> Iterator[Reply | Failure]:
@@ -96,7 +101,7 @@ class Play:
     def rounds(
         self,
         executors: Sequence[Executor],
-        kind: Callable[..., InProcess] = InProcess,
+        kind: Callable[..., LocalDriver] = LocalDriver,
         folder: Path | None = None,
     ) -> Iterator[Round]:
         """Yield all rounds; with a folder, every round starts from what the last one left on disk."""
@@ -118,7 +123,7 @@ class Play:
             kept = Checkpoints(folder)
             found = kept.latest()
             assert found is not None
-            driver = InProcess(CLIENTS, executors(), kept.memories)
+            driver = LocalDriver(CLIENTS, executors(), kept.memories)
             rule = build_rule(self.method, {})
             done = next(federate(rule, driver, found.state, SCHEDULE, seed=0, after=found.round))
             kept.save(done.index, done.state)

@@ -9,11 +9,14 @@ from itertools import permutations
 import pytest
 import torch
 
-from fedscal import weights
-from fedscal.methods import METHODS
+from fedscal.core import weights
+from fedscal.core.options import options_of
+from fedscal.core.types import Package, Reply, Weights
+from fedscal.experiment.spec import RunSpec
+from fedscal.methods import METHODS, build_rule
 from fedscal.server.rule import Briefing, ServerRule, ServerState
+from fedscal.server.rules.average import Average
 from fedscal.server.screen import screen
-from fedscal.types import Package, Reply, Weights
 from toys import gaussians, reply, tiny_network
 
 RULES = {row.rule.__name__: row.rule for row in METHODS.values()}
@@ -116,6 +119,47 @@ def test_counters_stay_whole_numbers_and_never_run_backwards(rule: ServerRule) -
     for answer in replies(rule, begin(rule)) if rule.trains else []:
         assert rule.deployed(state, answer.client)[name] >= answer.weights[name]
         assert rule.deployed(state, answer.client)[name].dtype == torch.int64
+
+
+AVERAGING = [name for name, row in METHODS.items() if issubclass(row.rule, Average)]
+
+
+@pytest.mark.parametrize("optimizer", options_of(Average)["server_optimizer"].choices)
+@pytest.mark.parametrize("aggregation", options_of(Average)["aggregation"].choices)
+@pytest.mark.parametrize("method", AVERAGING)
+def test_every_averaging_method_takes_every_aggregation_and_optimiser(
+    method: str, aggregation: str, optimizer: str
+) -> None:
+    keys = {"aggregation": aggregation, "server_optimizer": optimizer, "norm_limit": 1e9}
+    plain, spec = (RunSpec.make(source="mnist", method=method, **given) for given in ({}, keys))
+    rule = build_rule(method, spec.hyper)
+    answers = [
+        reply(f"c{number}", make_model(number, counter=number), examples=number + 1) for number in range(5)
+    ]
+    assert len(answers) >= rule.least_replies()
+    state = begin(rule)
+    for _ in range(2):
+        assert rule.suspects(state, answers) == {}
+        state = rule.merge(state, answers)
+        assert looks_like(state.models["server"], SOURCE)
+        assert weights.first_not_finite(state.models["server"]) is None
+    back = spec.replace(aggregation="uniform", server_optimizer="none", norm_limit=0)
+    assert spec.digest() != back.digest() == plain.digest()
+
+
+def test_what_the_server_keeps_about_a_client_is_read_from_old_checkpoints() -> None:
+    """Before there was ``per_client``, it was among the notes, as ``kind/client``."""
+    notes = {"cluster/a": torch.tensor(1), "blend/a": torch.ones(2), "cluster/b/c": torch.tensor(0)}
+    rest = {"layer/backbone.0.weight": torch.tensor(True), "centre/000": torch.ones(3)}
+    state = ServerState.of({"cluster-000": SOURCE, "notes": {**notes, **rest}})
+    assert {client: set(kept) for client, kept in state.per_client.items()} == {
+        "a": {"cluster", "blend"},
+        "b/c": {"cluster"},
+    }
+    assert state.notes.keys() == rest.keys()
+    assert state.models.keys() == {"cluster-000"}
+    assert list(state.facts()) == ["blend/a", "cluster/a", "cluster/b/c"]
+    assert digest(ServerState.of(state.groups())) == digest(state)
 
 
 def test_the_state_survives_being_written(rule: ServerRule) -> None:

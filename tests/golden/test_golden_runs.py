@@ -30,16 +30,16 @@ from statistics import fmean
 import pytest
 import torch
 
-from fedscal.client import ClientData, Training
+from fedscal.client.training import ClientData, Training
+from fedscal.core.rng import compute_threads
+from fedscal.core.types import Weights
 from fedscal.data.views import AugmentedViews
-from fedscal.drivers.in_process import InProcess
-from fedscal.drivers.site import Site
-from fedscal.federation import Schedule, federate
+from fedscal.experiment.pretrain import SourceTraining, Trained, pretrain
 from fedscal.methods import METHODS, build_objective, build_rule
-from fedscal.models.pretrain import SourceTraining, Trained, pretrain
-from fedscal.rng import compute_threads
+from fedscal.runtime.local import LocalDriver
+from fedscal.runtime.service import ClientService
+from fedscal.server.rounds import Schedule, federate
 from fedscal.server.rule import Briefing
-from fedscal.types import Weights
 from toys import Kept, blobs, tiny_network
 
 TOLERANCE = 1e-7
@@ -101,7 +101,7 @@ def rounds_of(case: str, start: Trained) -> list[tuple[float, float]]:
     method, _, chosen = case.partition("+")
     adaptation = chosen or METHODS[method].adaptation
     drawn = {client: blobs(24, 10 + i, bright) for i, (client, bright) in enumerate(BRIGHTNESS.items())}
-    site = Site(
+    site = ClientService(
         data={client: ClientData(images, VIEWS) for client, (images, _) in drawn.items()},
         labels={client: labels for client, (_, labels) in drawn.items()},
         network=tiny_network(),
@@ -111,7 +111,7 @@ def rounds_of(case: str, start: Trained) -> list[tuple[float, float]]:
         describe=METHODS[method].profile,
     )
     rule, schedule = build_rule(method, {}), Schedule(rounds=3, participation=0.75, lr=0.05)
-    driver = InProcess(sorted(drawn), [site], Kept())
+    driver = LocalDriver(sorted(drawn), [site], Kept())
     found = []
     profiles, layer = driver.profile() if site.describe else {}, site.network.first_layer
     state = rule.init(Briefing(start.weights, layer, schedule.rounds, start.gaussians, profiles))

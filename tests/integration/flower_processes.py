@@ -15,7 +15,7 @@ from typing import Any
 from flower_world import SITES, World
 from harness import HERE, PROGRAM, environment, until
 
-from fedscal.drivers.flower.endpoint import free_port
+from fedscal.flower.endpoint import free_port
 
 ODD_PYTHON = str(HERE / "python_with_tiny")
 START = 120
@@ -131,7 +131,7 @@ def federation(world: World, folder: Path, cache: Path, others: Collection[str] 
     """Make keys, also for others, start the server and its three sites; end them all."""
     found = Federation(world, folder, cache)
     try:
-        assert found.start("keys", "keys", "keys", "--sites", ",".join([*SITES, *others])).wait(START) == 0
+        assert found.start("certs", "certs", "keys", "--sites", ",".join([*SITES, *others])).wait(START) == 0
         found.server()
         for name in SITES:
             found.site(name)

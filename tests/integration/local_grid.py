@@ -1,4 +1,4 @@
-"""Flower's Grid without Flower's processes: nodes are benches in this process, messages are Flower's own."""
+"""Flower's Grid without Flower's processes: the sites are in this process, messages are Flower's own."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedscal.drivers.flower.bench import Bench
-from fedscal.drivers.flower.records import from_records, to_records
+from fedscal.flower.records import from_records, to_records
+from fedscal.flower.site_service import SiteService
+from fedscal.runtime.messages import Frame
 
 Tamper = Callable[[dict, bytes], tuple[dict, bytes] | RecordDict | Error | None]
+"""Gets the header and the payload of a response; returns others, what is no message of ours, or nothing."""
 
 
 class LocalGrid(Grid):
     """Answers every message at once; ``tamper`` may change what a node answers."""
 
-    def __init__(self, benches: dict[int, Bench], names: dict[int, str] | None = None) -> None:
+    def __init__(self, services: dict[int, SiteService], names: dict[int, str] | None = None) -> None:
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # no message without them
-        self.benches = benches
+        self.services = services
         self.names = names or {}
         self.tamper: dict[int, Tamper] = {}
         self.births: dict[int, str] = {}
@@ -42,10 +44,10 @@ class LocalGrid(Grid):
         raise NotImplementedError
 
     def get_node_ids(self) -> Iterable[int]:
-        return list(self.benches)
+        return list(self.services)
 
     def get_nodes(self) -> Iterable[NodeInfo]:
-        return [self._info(node) for node in self.benches]
+        return [self._info(node) for node in self.services]
 
     def _info(self, node: int) -> NodeInfo:
         return NodeInfo(
@@ -67,15 +69,15 @@ class LocalGrid(Grid):
 
     def _answer(self, message: Message) -> Message | None:
         node = message.metadata.dst_node_id
-        answer = self.benches[node].answer(*from_records(message.content))
+        frame = self.services[node].handle(from_records(message.content))
+        response: object = (frame.header, frame.payload)
         if node in self.tamper:
-            changed = self.tamper[node](*answer)
-            if changed is None:
-                return None
-            if isinstance(changed, Error):
-                return Message(changed, reply_to=message)
-            answer = changed
-        records = answer if isinstance(answer, RecordDict) else to_records(*answer)
+            response = self.tamper[node](frame.header, frame.payload)
+        if response is None:
+            return None
+        if isinstance(response, Error):
+            return Message(response, reply_to=message)
+        records = response if isinstance(response, RecordDict) else to_records(Frame(*response))
         self.sent.append(records)
         return Message(records, reply_to=message)
 

@@ -183,7 +183,7 @@ def test_a_folder_under_two_names_is_refused_and_a_shared_image_counted(fedscal,
 
 
 _DELETE_BEFORE_DECODING = """
-import pathlib, fedscal.data.decoded as module
+import pathlib, fedscal.data.folders.decoded as module
 real = module._each
 def late(found, side):
     pathlib.Path({path!r}).unlink(missing_ok=True)
@@ -192,12 +192,12 @@ module._each = late"""
 
 _CHANGE_BEFORE_TRAINING = """
 import pathlib
-from fedscal.embedded import Embedded
-real = Embedded.driver
+from fedscal.experiment.local import Local
+real = Local.driver
 def late(*args):
     pathlib.Path({path!r}).write_bytes(pathlib.Path({other!r}).read_bytes())
     return real(*args)
-Embedded.driver = late"""
+Local.driver = late"""
 
 
 def test_an_image_that_vanishes_before_it_is_decoded_is_named_or_skipped(fedscal, tree, tmp_path):

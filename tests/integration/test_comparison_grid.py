@@ -28,7 +28,7 @@ def grid(fedscal, shared):
     complete a grid start such processes, and must come to the same bits.
     """
     out, said = shared / "grid", shared / "grid.out"
-    here = "import fedscal.compare as c, fedscal.run as r\n"
+    here = "import fedscal.compare.execute as c, fedscal.experiment.run as r\n"
     here += "c._run = lambda cell, running: r.adapt(cell.spec, cell.directory.path) and None"
 
     def make() -> None:
@@ -69,7 +69,7 @@ def test_a_finished_grid_is_not_run_again(fedscal, copy_of_grid):
     out = copy_of_grid
     before = {path: path.stat().st_mtime_ns for path in out.glob("*/*.json*")}
     table = (out / "comparison.json").read_bytes()
-    no_more_cells = "import fedscal.compare as c; c._command = None"
+    no_more_cells = "import fedscal.compare.execute as c; c._command = None"
     ended = _compare(fedscal, out, "--json", before=no_more_cells)
     assert ended.code == 0, ended.err
     assert {path: path.stat().st_mtime_ns for path in out.glob("*/*.json*")} == before

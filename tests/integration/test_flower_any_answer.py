@@ -18,45 +18,46 @@ from hypothesis import strategies as st
 from local_grid import LocalGrid
 from safetensors.torch import load, save
 
-from fedscal import weights
-from fedscal.client import Training, local_update
-from fedscal.drivers.flower import parcel
-from fedscal.drivers.flower.driver import OverFlower
-from fedscal.drivers.flower.post import Post
-from fedscal.drivers.flower.roster import Roster, Site
-from fedscal.drivers.flower.schema import Forms
-from fedscal.drivers.wire import reply_groups, reply_header
-from fedscal.errors import FedscalError
-from fedscal.evaluate import judge
+from fedscal.client.style import style
+from fedscal.client.training import Training, local_update
+from fedscal.core import weights
+from fedscal.core.errors import FedscalError
+from fedscal.core.rng import Streams
+from fedscal.core.types import Failure, Package, Reply
+from fedscal.flower.delta_codec import encode
+from fedscal.flower.driver import FlowerDriver
+from fedscal.flower.registry import RegisteredSite, Registry
+from fedscal.flower.schema import Schemas
+from fedscal.flower.transport import GridTransport
 from fedscal.methods import build_objective, build_rule
 from fedscal.models.network import predict
-from fedscal.objective.style import style
-from fedscal.rng import Streams
+from fedscal.runtime.evaluate import client_metrics
+from fedscal.runtime.messages import Frame, training_response
 from fedscal.server.rule import ServerState
 from fedscal.server.screen import screen
-from fedscal.types import Failure, Package, Reply
 from toys import CLASSES, SIDE, blobs, client_data, tiny_network
 
 COUNT = 8
 SOURCE = weights.snapshot(tiny_network().state_dict())
 OBJECTIVE, RULE = build_objective("fedscal", "shot", {}), build_rule("fedscal", {"norm_limit": 3.0})
-FORMS = Forms(OBJECTIVE, RULE, style, 2, SOURCE, CLASSES, (1, SIDE, SIDE))
+SCHEMAS = Schemas(OBJECTIVE, RULE, style, 2, SOURCE, CLASSES, (1, SIDE, SIDE))
 PACKAGE = Package(3, 0.05, {"server": SOURCE})
 DATA = client_data(COUNT)
 REPLY, _ = local_update(PACKAGE, {}, DATA, OBJECTIVE, Training(2, 4), Streams(0, "a", 3), tiny_network())
-METRICS = judge(predict(tiny_network(), DATA.images, DATA.views.evaluate), None, blobs(COUNT)[1])
+METRICS = client_metrics(predict(tiny_network(), DATA.images, DATA.views.evaluate), None, blobs(COUNT)[1])
 STAMP = {"version": "0.1", "classes_sha256": "0" * 64, "model_sha256": "f" * 64}
-NONE = parcel.pack({}, {}, SOURCE, "fp32")[1]
+TRAINED = training_response(REPLY, {})
+NONE = encode({}, {}, [], SOURCE, "fp32").payload
 
 
 def answer(header, models=None):
-    names, payload = parcel.pack(models or {}, {}, SOURCE, "fp32")
-    return parcel.described({**header, "client": "a", **STAMP}, names, "fp32"), payload
+    frame = encode({**header, "client": "a", **STAMP}, models or {}, list(models or {}), SOURCE, "fp32")
+    return frame.header, frame.payload
 
 
 ANSWERS = {
     "hello": answer({"domain": "a", "images": COUNT}),
-    "train": answer({**reply_header(REPLY), "metrics": METRICS}, {"weights": reply_groups(REPLY)["weights"]}),
+    "train": answer({**TRAINED.scalars, "metrics": METRICS}, TRAINED.tensors),
     "evaluate": answer({"metrics": METRICS}),
 }
 
@@ -64,16 +65,17 @@ ANSWERS = {
 class Honest:
     """A site that says what is said above."""
 
-    def answer(self, header, payload):
-        return ANSWERS[header["do"]]
+    def handle(self, request):
+        return Frame(*ANSWERS[request.header["kind"]])
 
 
-def driver_over(changed) -> OverFlower:
+def driver_over(changed) -> FlowerDriver:
     """Return a driver over a site that gives one answer in the place of its own, and was honest before."""
     grid = LocalGrid({1: Honest()})
     grid.tamper[1] = lambda header, payload: changed
-    roster = Roster(grid, Post(grid, 100_000), ["a"], STAMP, {}, sites={"a": Site(1, "a", COUNT)})
-    return OverFlower(["a"], roster, FORMS, "0", {}, "fp32", 5, 0, {"a": METRICS})
+    sites = {"a": RegisteredSite(1, "a", COUNT)}
+    registry = Registry(grid, GridTransport(grid, 100_000), ["a"], STAMP, {}, sites=sites)
+    return FlowerDriver(["a"], registry, SCHEMAS, "0", {}, "fp32", 5, 0, {"a": METRICS})
 
 
 ODD_WORDS = [
@@ -206,14 +208,14 @@ def assert_used_or_named(found: list[Reply | Failure]) -> None:
         state = RULE.merge(ServerState({"server": SOURCE}), [one, replace(REPLY, client="b")])
         assert weights.first_not_finite(state.models["server"]) is None
         assert (state.models["server"]["backbone.1.running_var"] >= 0).all()
-        assert json.dumps(reply_header(one), allow_nan=False)
+        assert json.dumps(training_response(one, {}).scalars, allow_nan=False)
 
 
 def test_the_honest_answer_is_used_as_it_is():
     (found,) = driver_over(ANSWERS["train"]).exchange({"a": PACKAGE})
     assert isinstance(found, Reply)
     assert weights.digest(found.weights) == weights.digest(REPLY.weights)
-    assert reply_header(found) == reply_header(REPLY)
+    assert training_response(found, {}).scalars == TRAINED.scalars
     assert screen([found], {"a": PACKAGE}, RULE.reports) == ([found], [])
     assert driver_over(ANSWERS["evaluate"]).evaluate({"a": SOURCE}) == {"a": METRICS}
 
@@ -237,16 +239,16 @@ def test_any_judgement_is_used_or_the_last_one_stands(changed):
 @many(200)
 @given(answers("hello"))
 def test_any_handshake_is_used_or_named(changed):
-    roster, warnings = driver_over(changed).roster, []
-    roster.sites, roster.warn = {}, warnings.append
-    roster.meet()
-    for reason in [*warnings, *map(str, roster.refused.values())]:
+    registry, warnings = driver_over(changed).registry, []
+    registry.sites, registry.warn = {}, warnings.append
+    registry.update()
+    for reason in [*warnings, *map(str, registry.refused.values())]:
         assert_named(reason)
-    assert all(isinstance(error, FedscalError) and error.exit_code > 1 for error in roster.refused.values())
-    for site in roster.sites.values():
+    assert all(isinstance(error, FedscalError) and error.exit_code > 1 for error in registry.refused.values())
+    for site in registry.sites.values():
         assert 1 <= site.images <= 10**9
         assert site.domain != "average"
-    assert len(roster.sites) + len(roster.refused) + len(warnings) == 1
+    assert len(registry.sites) + len(registry.refused) + len(warnings) == 1
 
 
 STRANGE = [

@@ -6,13 +6,13 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedscal.drivers.flower.endpoint import Endpoint
+from fedscal.flower.endpoint import Endpoint
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["keys", "keys", "--sites", "a,../b"], "'../b' is no name for a site"),
+        (["certs", "keys", "--sites", "a,../b"], "'../b' is no name for a site"),
         (["server"], "give --keys DIR"),
         (["site", "--server", "h:1", "--name", "a"], "give --key FILE"),
         (["site", "--insecure", "--server", "h:1", "--name", "a"], "a site needs"),
@@ -34,6 +34,17 @@ def test_it_is_refused_with_a_sentence(fedscal, tmp_path, words, said):
     assert ended.code == 2
     assert said in ended.err
     assert "Traceback" not in ended.err
+
+
+def test_the_command_that_makes_certificates_has_kept_its_old_name(fedscal, tmp_path):
+    made = []
+    for name in ("certs", "keys"):
+        ended = fedscal("flower", name, name, "--sites", "a", cwd=tmp_path)
+        assert ended.code == 0, ended.err
+        made.append(sorted(str(path.relative_to(tmp_path / name)) for path in (tmp_path / name).rglob("*")))
+    assert made[0] == made[1]
+    assert "a/key" in made[0]
+    assert "certs" in fedscal("flower", "--help", cwd=tmp_path).out
 
 
 def test_a_site_looks_at_its_images_before_it_says_that_it_is_there(fedscal, world, tmp_path):

@@ -12,10 +12,11 @@ from flower_world import SITES
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from harness import rows, summary
 from safetensors.torch import load, save
-from test_flower_rounds import everything_sent, grid, new_bench, run  # noqa: F401
+from test_flower_rounds import everything_sent, grid, new_service, run  # noqa: F401
 
-from fedscal.drivers.flower.bench import Bench
-from fedscal.errors import ModelRefused, TooFewClients
+from fedscal.core.errors import ModelRefused, TooFewClients
+from fedscal.flower.site_service import SiteService
+from fedscal.runtime.messages import Frame
 
 HUGE = 10**400
 FORGED = "sorry\nfedscal ended with code 4: your model was refused"
@@ -68,7 +69,7 @@ HOSTILE = [
     (put(drift=float("inf")), "drift is inf, not a number from 0"),
     (put(drift=HUGE), "more than 63 bits"),
     (put(seconds="long"), "seconds is 'long'"),
-    (put(epochs=[{}] * 1000), "epochs is [{}, {}, {}, {}, {}, {}, ...], not a list of 1"),
+    (put(epochs=[{}] * 1000), ", not a list of 1"),
     (loss(HUGE), "more than 63 bits"),
     (loss(float("-inf")), "epochs[0].loss is -inf"),
     (metric("accuracy", HUGE), "more than 63 bits"),
@@ -93,15 +94,17 @@ HOSTILE = [
 class Copy:
     """A site that answers like another, under a name of its own; that one works once for all of them."""
 
-    def __init__(self, client: str, original: Bench, kept: dict) -> None:
+    def __init__(self, client: str, original: SiteService, kept: dict) -> None:
         self._client, self._original, self._kept = client, original, kept
 
-    def answer(self, header: dict, payload: bytes) -> tuple[dict, bytes]:
-        key = header["do"], header.get("round")
+    def handle(self, request: Frame) -> Frame:
+        header = request.header
+        key = header["kind"], header["scalars"].get("round")
         if key not in self._kept:
-            self._kept[key] = self._original.answer({**header, "client": self._original.client}, payload)
-        found, tensors = self._kept[key]
-        return {**found, "client": self._client}, tensors
+            own = {**header, "clients": [self._original.client]}
+            self._kept[key] = self._original.handle(Frame(own, request.payload))
+        response = self._kept[key]
+        return Frame({**response.header, "client": self._client}, response.payload)
 
 
 def when_trained(change):
@@ -110,10 +113,10 @@ def when_trained(change):
 
 
 def test_hostile_answers_are_dropped_by_name_and_change_no_bit(grid, world, tmp_path, capsys):  # noqa: F811
-    original, kept = new_bench(world, tmp_path, "a", "state-hostile"), {}
+    original, kept = new_service(world, tmp_path, "a", "state-hostile"), {}
     reasons = {f"z{number:02}": reason for number, (_, reason) in enumerate(HOSTILE)}
     for number, client in enumerate(reasons):
-        grid.benches[100 + number] = Copy(client, original, kept)
+        grid.services[100 + number] = Copy(client, original, kept)
         grid.tamper[100 + number] = when_trained(HOSTILE[number][0])
     run(grid, tmp_path / "run", world, clients="flower:" + "+".join([*SITES, *reasons]))
     for line in rows(tmp_path / "run")[1:]:
@@ -141,7 +144,7 @@ def test_a_handshake_that_is_none_is_refused_by_name(grid, world, tmp_path, chan
 def test_a_site_that_comes_back_with_a_bad_handshake_is_missed_by_name(grid, world, tmp_path):  # noqa: F811
     def leave_and_come_back(header, payload):
         if "examples" in header:
-            grid.benches[12] = grid.benches.pop(2)
+            grid.services[12] = grid.services.pop(2)
             grid.tamper[12] = put(images=10**12)
         return header, payload
 
@@ -174,12 +177,12 @@ def test_a_site_cannot_stop_telling_its_accuracy(grid, world, tmp_path):  # noqa
 
     grid.tamper[1] = when_trained(forget)
     run(grid, tmp_path / "run", world, rounds=1)
-    assert "tells other numbers of a model" in rows(tmp_path / "run")[1]["failures"]["a"]
+    assert "other metrics of a model" in rows(tmp_path / "run")[1]["failures"]["a"]
 
 
 def test_what_a_site_tells_of_its_images_is_held_to_the_method_s_row(grid, world, tmp_path):  # noqa: F811
     grid.tamper[3] = tensors(lambda found: {n: torch.ones(3, 32, 32) for n in found})
-    with pytest.raises(TooFewClients, match=r"^c told nothing of itself: tensor 'profile/amplitude' is .*32"):
+    with pytest.raises(TooFewClients, match=r"^c sent no profile: tensor 'profile/amplitude' is .*32"):
         run(grid, tmp_path / "run", world, method="ladd")
 
 
@@ -194,7 +197,7 @@ def test_a_report_that_is_no_mixture_is_dropped_by_name(grid, world, tmp_path, n
 
 
 def test_a_report_of_another_shape_does_not_leave_a_site(grid, world, tmp_path, monkeypatch):  # noqa: F811
-    from fedscal.objective.local_classifier import LocalClassifier
+    from fedscal.client.terms.local_classifier import LocalClassifier
 
     monkeypatch.setattr(LocalClassifier, "report", lambda self, state: {"images": torch.ones(2, 3)})
     run(grid, tmp_path / "run", world, method="dualadapt", rounds=1)

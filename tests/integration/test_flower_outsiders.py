@@ -32,10 +32,10 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_messa
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 from harness import rows, summary
 
-from fedscal import files
-from fedscal.drivers.flower.control import Control
-from fedscal.drivers.flower.endpoint import Endpoint
-from fedscal.drivers.flower.machines import local
+from fedscal.core import files
+from fedscal.flower.control import Control
+from fedscal.flower.endpoint import Endpoint
+from fedscal.flower.launch import local_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -172,7 +172,7 @@ def test_what_is_too_large_too_slow_or_garbled_is_closed(machines):
 
 
 def test_other_users_of_the_servers_machine_get_nothing_by_its_own_port(machines):
-    endpoint = Endpoint.read(local(machines.folder / "fedscal-server"))
+    endpoint = Endpoint.read(local_folder(machines.folder / "fedscal-server"))
     assert endpoint.folder.stat().st_mode & 0o077 == 0
     context = ssl.create_default_context(cafile=str(endpoint.ca))
     with httpx.Client(base_url=f"https://{endpoint.address}", verify=context) as client:
@@ -186,21 +186,21 @@ def test_other_users_of_the_servers_machine_get_nothing_by_its_own_port(machines
 
 # A server in the hands of somebody else: Flower's own executor in place of ours runs whatever is started.
 TAKEN_OVER = """
-    from fedscal.drivers.flower import machines
-    from fedscal.drivers.flower.endpoint import Endpoint
-    from fedscal.drivers.flower.programs import program
+    from fedscal.flower import launch
+    from fedscal.flower.endpoint import Endpoint
+    from fedscal.flower.processes import flower_program
 
-    honest = machines._module
+    honest = launch._module
 
     def module(name, *words):
         if name != "executor":
             return honest(name, *words)
         endpoint = Endpoint.read(words[1])
-        return [program("flower-superexec"), "--runtime-api-address", endpoint.address,
+        return [flower_program("flower-superexec"), "--runtime-api-address", endpoint.address,
                 "--root-certificates", str(endpoint.ca),
                 "--superexec-auth-secret-file", str(endpoint.executor_secret)]
 
-    machines._module = module
+    launch._module = module
 """
 
 
@@ -216,13 +216,14 @@ def taken_over(world: World, fedscal, tmp_path_factory) -> Iterator[Federation]:
         found.close()
 
 
+@pytest.mark.long
 def test_no_app_but_ours_runs_at_a_site_whoever_runs_the_server(taken_over, tmp_path):
     canary = tmp_path / "canary"
     app = evil_app(tmp_path / "app", canary)
     sites = {name: taken_over.site(name) for name in SITES}
     for site in sites.values():
         site.says("SuperNode ID")
-    with Control(Endpoint.read(local(taken_over.folder / "fedscal-server"))) as control:
+    with Control(Endpoint.read(local_folder(taken_over.folder / "fedscal-server"))) as control:
         number = int(control._client.StartRun(start_request(app)).run_id)
         said = "\n".join(control.lines(number))
     assert "replies [" in said, said  # the app did run at the server and did ask all sites

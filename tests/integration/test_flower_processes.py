@@ -13,8 +13,15 @@ from test_flower_rounds import assert_clean
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def test_real_machines_change_no_bit_and_nothing_but_the_declared_leaves_a_site(machines, world):
-    outs = {method: machines.folder / method for method in METHODS}
+@pytest.mark.parametrize(
+    "methods",
+    [("fedmoon",), pytest.param(METHODS, marks=pytest.mark.long)],
+    ids=["one run", "three runs at a time"],
+)
+def test_real_machines_change_no_bit_and_nothing_but_the_declared_leaves_a_site(
+    machines, world, methods, tmp_path
+):
+    outs = {method: tmp_path / method for method in methods}
     runs = {method: machines.run(out, f"method={method}") for method, out in outs.items()}  # all at a time
     for method, started in runs.items():
         assert started.wait(400) == 0, started.text
@@ -26,7 +33,10 @@ def test_real_machines_change_no_bit_and_nothing_but_the_declared_leaves_a_site(
     at_server += [started.log for started in runs.values()]
     seen = b"".join(path.read_bytes() for path in at_server if path.name not in ("spec.toml", "report.html"))
     assert_clean(
-        seen.replace(str(world.model).encode(), b"").replace(str(machines.folder).encode(), b""), world
+        seen.replace(str(world.model).encode(), b"")
+        .replace(str(tmp_path).encode(), b"")
+        .replace(str(machines.folder).encode(), b""),
+        world,
     )
 
 

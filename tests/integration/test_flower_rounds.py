@@ -1,4 +1,4 @@
-"""The Flower driver over Flower's own messages, with the sites' benches in this process."""
+"""The Flower driver over Flower's own messages, with the sites' services in this process."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ from harness import rows, summary
 from local_grid import LocalGrid, context
 from safetensors.torch import load, save
 
-from fedscal.drivers.flower import bench as bench_module
-from fedscal.drivers.flower import server_app, simulated
-from fedscal.drivers.flower.bench import Bench
-from fedscal.drivers.flower.executor import bench_in
-from fedscal.drivers.flower.machines import describe_site, in_words
-from fedscal.drivers.flower.records import from_records
-from fedscal.errors import DataRefused, ModelRefused, TooFewClients, UsageError
+from fedscal.core.errors import DataRefused, ModelRefused, TooFewClients, UsageError
+from fedscal.experiment.spec import RunSpec
+from fedscal.flower import client_app, registry, server_app
+from fedscal.flower.executor import site_service
+from fedscal.flower.launch import describe_site, format_assignments
+from fedscal.flower.records import from_records
+from fedscal.flower.site_service import SiteService
+from fedscal.runtime.messages import Request
 
 
 @pytest.fixture
 def grid(world: World, tmp_path, fedscal, monkeypatch) -> LocalGrid:
     """Three sites, each with a state folder of its own."""
     monkeypatch.setenv("FEDSCAL_CACHE", str(fedscal.cache))
-    return LocalGrid({n: new_bench(world, tmp_path, site) for n, site in enumerate(SITES, 1)})
+    return LocalGrid({n: new_service(world, tmp_path, site) for n, site in enumerate(SITES, 1)})
 
 
-def new_bench(world: World, tmp_path, site: str, folder: str = "") -> Bench:
+def new_service(world: World, tmp_path, site: str, folder: str = "") -> SiteService:
     state = tmp_path / (folder or f"state-{site}")
     describe_site(site, world.data(site), {"source_model": str(world.model)}, state)
-    return bench_in(state)
+    return site_service(state)
 
 
 def run(grid: LocalGrid, out, world: World, resume: bool = False, wait: float = 0.1, **keys) -> None:
-    config = {"keys": in_words(world.keys(**keys)), "out": str(out), "resume": resume}
+    config = {"keys": format_assignments(world.keys(**keys)), "out": str(out), "resume": resume}
     server_app.main(grid, context(**config, wait=wait, **{"round-timeout": 5}))
 
 
@@ -53,42 +54,42 @@ def test_machines_change_no_bit(grid, world, tmp_path, method):
 def test_simulated_sites_are_the_clients_of_a_data_set(world, tmp_path, fedscal, monkeypatch):
     monkeypatch.setenv("FEDSCAL_CACHE", str(fedscal.cache))
     keys = world.keys(clients=str(world.folder / "sites"))
-    config = {"keys": in_words(keys), "out": str(tmp_path / "run")}
+    config = {"keys": format_assignments(keys), "out": str(tmp_path / "run")}
     nodes = [Context(1, n, {"partition-id": n, "num-partitions": 3}, RecordDict(), config) for n in range(3)]
-    grid = LocalGrid({node.node_id + 1: simulated.bench(node) for node in nodes})
+    grid = LocalGrid({node.node_id + 1: client_app.simulated_site(node) for node in nodes})
     run(grid, tmp_path / "run", world, clients=keys["clients"])
     assert rows(tmp_path / "run") == rows(world.reference("fedscal", method="fedscal"))
 
 
 def test_a_supernode_that_was_started_by_hand_says_so():
     with pytest.raises(UsageError, match="fedscal flower site"):
-        simulated.bench(Context(1, 1, {}, RecordDict(), {}))
+        client_app.simulated_site(Context(1, 1, {}, RecordDict(), {}))
 
 
 def test_a_resumed_run_has_the_same_bits_though_a_site_had_gone_on(grid, world, tmp_path, monkeypatch):
-    real, calls = bench_module.Bench._train, 0
+    real, calls = SiteService._train, 0
 
-    def killed(self, header, payload):
+    def killed(self, request, transport):
         nonlocal calls
         calls += 1
-        answer = real(self, header, payload)
+        answer = real(self, request, transport)
         if calls == 5:  # in round 2, after the first site has trained and written its memory
             raise KeyboardInterrupt
         return answer
 
-    monkeypatch.setattr(bench_module.Bench, "_train", killed)
+    monkeypatch.setattr(SiteService, "_train", killed)
     with pytest.raises(KeyboardInterrupt):
         run(grid, tmp_path / "run", world, method="fedmoon", rounds=3)
     assert [line["round"] for line in rows(tmp_path / "run")] == [0, 1]
-    # New benches: what a site remembers is on its disk.
-    fresh = LocalGrid({n: bench_in(tmp_path / f"state-{site}") for n, site in enumerate(SITES, 1)})
+    # New services: what a site remembers is on its disk.
+    fresh = LocalGrid({n: site_service(tmp_path / f"state-{site}") for n, site in enumerate(SITES, 1)})
     run(fresh, tmp_path / "run", world, resume=True)
     here = world.reference("fedmoon-3", method="fedmoon", rounds=3)
     assert rows(tmp_path / "run") == rows(here)
 
 
 def tensors_of(records) -> dict:
-    return load(from_records(records)[1])
+    return load(from_records(records).payload)
 
 
 def test_what_both_sides_have_does_not_travel(grid, world, tmp_path):
@@ -162,7 +163,7 @@ def test_a_site_that_is_gone_is_named_and_its_last_numbers_stand(grid, world, tm
         nonlocal done
         done += "examples" in header
         if done:
-            grid.benches.pop(1, None)
+            grid.services.pop(1, None)
             return Error(5, "gone")
         return header, payload
 
@@ -195,6 +196,59 @@ def test_a_site_that_does_not_answer_in_time_is_named(grid, world, tmp_path):
     assert rows(tmp_path / "run")[1]["failures"] == {"a": "did not answer within 5 s"}
 
 
+def silent(grid: LocalGrid, node: int, handshakes: int) -> list[int]:
+    """Let a node leave so many handshakes unanswered; return the list that grows by one for each request."""
+    asked: list[int] = []
+
+    def tamper(header, payload):
+        asked.append(node)
+        return None if len(asked) <= handshakes else (header, payload)
+
+    grid.tamper[node] = tamper
+    return asked
+
+
+def test_a_node_that_never_answers_is_not_waited_for_in_every_round(grid, world, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "_HANDSHAKE", 0.3)
+    grid.services[4] = new_service(world, tmp_path, "a", "silent")
+    asked = silent(grid, 4, 99)
+    run(grid, tmp_path / "run", world, rounds=3)
+    assert len(asked) == 2
+    assert [line["failures"] for line in rows(tmp_path / "run")[1:]] == [{}, {}, {}]
+
+
+def test_a_silent_node_is_asked_again_when_it_was_restarted(grid, world, monkeypatch):
+    monkeypatch.setattr(registry, "_HANDSHAKE", 0.3)
+    asked = silent(grid, 2, 2)
+    federation = server_app.FlowerFederation(grid, 1, 5)
+    federation.prepare(RunSpec.make(**world.keys()))
+    sites = federation._registry
+    for _ in range(4):
+        sites.update()
+    assert (len(asked), sites.missing) == (2, ["b"])
+    grid.births[2] = "later"
+    sites.update()
+    assert (len(asked), sites.missing) == (3, [])
+
+
+def test_a_slow_site_is_asked_again_as_long_as_the_run_waits_for_it(grid, world, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "_HANDSHAKE", 0.3)
+    monkeypatch.setattr(registry, "_POLL", 0.0)
+    asked = silent(grid, 2, 4)
+    run(grid, tmp_path / "run", world, rounds=1, wait=60)
+    assert len(asked) > 4
+    assert "b" in rows(tmp_path / "run")[1]["clients"]
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"run": 7}', '{"run": "../x"}', "{"])
+def test_a_federation_file_without_a_name_is_refused(grid, world, tmp_path, text):
+    run(grid, tmp_path / "run", world, rounds=1)
+    (tmp_path / "run" / "summary.json").unlink()
+    (tmp_path / "run" / "federation.json").write_text(text)
+    with pytest.raises(ModelRefused, match=r"federation\.json"):
+        run(grid, tmp_path / "run", world, resume=True)
+
+
 def changed_model(world, tmp_path, **card):
     folder = tmp_path / "other-model"
     folder.mkdir()
@@ -206,7 +260,7 @@ def changed_model(world, tmp_path, **card):
 
 def test_another_class_list_is_refused_with_the_site_s_name(grid, world, tmp_path):
     model = changed_model(world, tmp_path, classes=[f"corner-{n}" for n in (1, 0, 2, 3)])
-    grid.benches[2].keys["source_model"] = str(model)
+    grid.services[2].keys["source_model"] = str(model)
     with pytest.raises(DataRefused, match=r"^b has another class list"):
         run(grid, tmp_path / "run", world)
     assert not (tmp_path / "run" / "spec.toml").exists()
@@ -225,7 +279,7 @@ def test_another_source_model_is_refused(grid, world, tmp_path):
 
 
 def test_two_sites_of_one_name_are_refused(grid, world, tmp_path):
-    grid.benches[4] = new_bench(world, tmp_path, "a", "second")
+    grid.services[4] = new_service(world, tmp_path, "a", "second")
     with pytest.raises(UsageError, match="two sites say that they are a"):
         run(grid, tmp_path / "run", world)
 
@@ -237,21 +291,21 @@ def test_a_key_speaks_for_its_own_site_only(grid, world, tmp_path):
 
 
 def test_a_stranger_is_left_out(grid, world, tmp_path, caplog):
-    grid.benches[4] = grid.benches.pop(3)
+    grid.services[4] = grid.services.pop(3)
     run(grid, tmp_path / "run", world, clients="flower:a+b", rounds=1)
     assert set(rows(tmp_path / "run")[0]["clients"]) == {"a", "b"}
     assert "does not name" in caplog.text
 
 
 def test_who_does_not_come_is_named(grid, world, tmp_path):
-    del grid.benches[2]
+    del grid.services[2]
     with pytest.raises(TooFewClients, match=r"^b did not come within"):
         run(grid, tmp_path / "run", world)
 
 
 def everything_sent(grid: LocalGrid) -> bytes:
     return b"".join(
-        str(records.config_records["header"]["json"]).encode() + from_records(records)[1]
+        str(records.config_records["header"]["json"]).encode() + from_records(records).payload
         for records in grid.sent
     )
 
@@ -285,7 +339,7 @@ def test_a_site_that_fails_says_nothing_of_its_files(grid, world, tmp_path):
 
 def test_the_server_cannot_point_a_site_elsewhere(grid, world, tmp_path):
     asked = {"clients": "/canary", "source_model": "/canary", "benchmark": "/canary", "method": "fedprox"}
-    spec = grid.benches[1]._spec({"keys": asked})
+    spec = grid.services[1]._spec(Request("hello", [], {"keys": asked}))
     assert spec.clients == str(tmp_path / "state-a" / "clients")
     assert spec.source_model == str(world.model)
     assert spec.method == "fedprox"

@@ -15,7 +15,7 @@ pytest.importorskip("flwr")
 
 from harness import environment, program, rows, summary
 
-from fedscal.drivers.flower import programs
+from fedscal.flower import processes
 
 PROJECT = Path(__file__).parents[2]
 SHORT = "clients_per_domain=1 participation=1 rounds=1 local_epochs=1 pretrain_epochs=1"
@@ -27,13 +27,13 @@ def app_of(folder: Path) -> dict:
 
 def flwr(home: Path, cache: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run one of Flower's commands where its home is."""
-    env = environment(cache, **programs.environment(home)) | {"FEDSCAL_CACHE": str(cache)}
-    argv = [programs.program("flwr"), *map(str, words)]
+    env = environment(cache, **processes.environment(home)) | {"FEDSCAL_CACHE": str(cache)}
+    argv = [processes.flower_program("flwr"), *map(str, words)]
     return subprocess.run(argv, env=env, cwd=home.parent, capture_output=True, text=True, check=False)
 
 
 def test_the_project_and_the_package_are_the_same_app():
-    ours, packaged = app_of(PROJECT), app_of(Path(programs.__file__).parent / "app")
+    ours, packaged = app_of(PROJECT), app_of(Path(processes.__file__).parent / "app")
     assert ours.pop("fab-include") == ["pyproject.toml"]
     assert ours == packaged
 

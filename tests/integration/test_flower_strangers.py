@@ -17,15 +17,15 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 OTHER_VERSION = f"""
     import sys
-    import fedscal.version
+    import fedscal.core.version
 
     sys.executable = {ODD_PYTHON!r}  # for the process that holds the images, too
-    fedscal.version.__version__ = "9.9"
+    fedscal.core.version.__version__ = "9.9"
 """
 HOSTILE = f"""
     import sys
     import torch
-    from fedscal.drivers.flower import parcel, schema
+    from fedscal.flower import delta_codec, schema
 
     sys.executable = {ODD_PYTHON!r}
     harm = iter([
@@ -34,17 +34,17 @@ HOSTILE = f"""
         lambda tensor: 1000 * tensor,
         lambda tensor: -1000 * tensor,
     ])
-    honest = parcel.pack
-    schema.Form.check = lambda *given: None  # whoever attacks does not hold himself to the list
+    honest = delta_codec.encode
+    schema.Schema.check = lambda *given: None  # whoever attacks does not hold himself to the list
 
-    def pack(models, others, source, transport):
-        if "weights" in models:
+    def encode(header, tensors, models, source, transport):
+        if "weights" in tensors:
             change = next(harm)
-            model = {{n: change(t) if t.is_floating_point() else t for n, t in models["weights"].items()}}
-            models = {{"weights": model}}
-        return honest(models, others, source, transport)
+            model = {{n: change(t) if t.is_floating_point() else t for n, t in tensors["weights"].items()}}
+            tensors = {{**tensors, "weights": model}}
+        return honest(header, tensors, models, source, transport)
 
-    parcel.pack = pack
+    delta_codec.encode = encode
 """
 
 

@@ -78,7 +78,7 @@ def test_a_full_cache_is_exit_7_with_its_path(fedscal, small_disk, tmp_path):
 def test_a_client_that_fails_on_a_full_disk_prints_no_traceback(fedscal, small_disk):
     """The log of failures is a file on the same disk."""
     spoil = (
-        "import fedscal.drivers.site as s\n"
+        "import fedscal.runtime.service as s\n"
         "def broken(*a, **k): raise RuntimeError('rigged')\n"
         "s.local_update = broken"
     )

@@ -17,17 +17,18 @@ import pytest
 import tiny
 from harness import TINY, contents
 
-from fedscal import compare_tables
-from fedscal.compare import Cell
+from fedscal.compare import tables as compare_tables
+from fedscal.compare.execute import Cell
+from fedscal.core.documents import sealed
+from fedscal.core.errors import FedscalError
 from fedscal.data.registry import BENCHMARKS
 from fedscal.deploy.card import card_text, run_of
 from fedscal.deploy.classifier import Classifier
-from fedscal.documents import sealed
-from fedscal.errors import FedscalError
-from fedscal.record import RunDirectory
+from fedscal.experiment.experiment import Experiment
+from fedscal.experiment.load import load_run
+from fedscal.experiment.run_directory import RunDirectory
+from fedscal.experiment.spec import RunSpec, read_recipe
 from fedscal.report import page
-from fedscal.report.load import load_run
-from fedscal.spec import RunSpec, read_recipe
 
 DEEP = 100_000
 BAD_TEXTS = {
@@ -122,7 +123,7 @@ def outcome(read: Read, path: Path) -> str:
 def resumed(path: Path) -> None:
     """Read all that a run that goes on reads, and restore the files that this removes."""
     directory = RunDirectory(path)
-    directory.moved(directory.spec(), threads=1)
+    directory.differences(Experiment.build(directory.spec()))
     before = contents(path)
     try:
         directory.go_back()

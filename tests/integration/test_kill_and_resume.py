@@ -175,7 +175,9 @@ def _kill_a_worker_at(fedscal: Zygote, gate: Gate, place: tuple[str, str], run: 
 
 def test_a_worker_that_dies_costs_its_client_one_round_and_not_the_run(fedscal, tmp_path):
     run = tmp_path / "run"
-    ended = _kill_a_worker_at(fedscal, Gate(tmp_path / "gate"), ("fedscal.drivers.site", "local_update"), run)
+    ended = _kill_a_worker_at(
+        fedscal, Gate(tmp_path / "gate"), ("fedscal.runtime.service", "local_update"), run
+    )
     assert ended.code == 0, ended.err
     assert len(rows(run)[1]["participants"]) == 2
     assert len(rows(run)[1]["failures"]) == 1
@@ -183,7 +185,7 @@ def test_a_worker_that_dies_costs_its_client_one_round_and_not_the_run(fedscal, 
 
 
 def test_a_worker_that_dies_while_it_judges_does_not_end_the_run_as_a_bug(fedscal, tmp_path):
-    place = ("fedscal.drivers.site", "Site.evaluate")
+    place = ("fedscal.runtime.service", "ClientService.evaluate")
     ended = _kill_a_worker_at(fedscal, Gate(tmp_path / "gate"), place, tmp_path / "run")
     assert ended.code != 1, ended.err
     assert "Traceback" not in ended.err
@@ -196,7 +198,7 @@ def test_a_worker_that_dies_while_it_judges_does_not_end_the_run_as_a_bug(fedsca
 def test_an_interrupted_run_says_how_to_go_on_and_goes_on_to_the_same_bits(fedscal, tmp_path, method, number):
     words = [*TINY, f"method={method}", "rounds=4"]
     assert fedscal(*_begin_or_resume(tmp_path / "whole", *words)).code == 0
-    run, last = tmp_path / "run", Gate(tmp_path / "gate").before("fedscal.federation", "_round", passing=3)
+    run, last = tmp_path / "run", Gate(tmp_path / "gate").before("fedscal.server.rounds", "_round", passing=3)
     child = fedscal.start(*_begin_or_resume(run, *words), before=last)
     until(lambda: (run / "checkpoints" / "round-0001").exists())
     child.send(number)
@@ -224,7 +226,7 @@ def test_a_program_of_its_own_stops_in_the_middle_of_a_training(cache, tmp_path,
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_that_a_library_swallows_is_not_lost(fedscal, tmp_path, number):
     swallow = (
-        "import fedscal.client as c\n"
+        "import fedscal.client.training as c\n"
         "real, heard = c._descend, []\n"
         "def descend(*args):\n"
         "    try:\n"
@@ -264,7 +266,7 @@ def test_a_signal_to_a_run_and_its_workers_fails_no_client_and_the_run_goes_on(f
     """A service manager sends SIGTERM to every process of a run."""
     run, words = tmp_path / "run", [*TINY, "method=fedmoon", "workers=2", "--quiet", "--no-report"]
     gate = Gate(tmp_path / "gate")
-    held = {"TEST_BEFORE": gate.before("fedscal.drivers.site", "local_update")}
+    held = {"TEST_BEFORE": gate.before("fedscal.runtime.service", "local_update")}
     child = fedscal.start("run", *words, "--out", run, env=held)
     until(lambda: len(gate.reached) == 2)
     helpers = children(child.pid)
@@ -295,9 +297,9 @@ def test_a_comparison_that_is_terminated_ends_its_runs_and_says_how_to_go_on(fed
 def test_three_void_rounds_end_a_run_also_if_it_was_stopped_in_between(fedscal: Zygote, tmp_path):
     """The count of void rounds is state too: else a resumed run ends where the other gave up."""
     spoil = (
-        "import fedscal.client as c\n"
+        "import fedscal.client.training as c\n"
         "def broken(*a, **k): raise c.Diverged('rigged')\n"
-        "import fedscal.drivers.site as s; s.local_update = broken"
+        "import fedscal.runtime.service as s; s.local_update = broken"
     )
     words = [*TINY, "rounds=4", "--quiet", "--no-report"]
     whole = fedscal("run", *words, "--out", tmp_path / "whole", before=spoil)

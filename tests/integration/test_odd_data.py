@@ -104,7 +104,7 @@ def test_digits_cut_into_more_clients_than_images_run(fedscal, cache, tmp_path):
 def test_a_collapse_is_told_in_metrics_summary_and_on_the_screen(fedscal, tmp_path):
     """Rigged: after the first round the head knows one class only."""
     rig = (
-        "import fedscal.server.average as r, torch\n"
+        "import fedscal.server.rules.average as r, torch\n"
         "real = r.Average.merge\n"
         "def merge(self, state, replies):\n"
         "    merged = real(self, state, replies)\n"
@@ -143,7 +143,7 @@ def test_failures_of_clients_are_named_and_the_round_goes_on(fedscal, tmp_path):
     """One client answers NaN, one another shape, one raises: the others make the model."""
     rig = (
         "import dataclasses, torch\n"
-        "import fedscal.drivers.site as s\n"
+        "import fedscal.runtime.service as s\n"
         "real = s.local_update\n"
         "def rigged(package, memory, data, objective, training, streams, network):\n"
         "    reply, kept = real(package, memory, data, objective, training, streams, network)\n"

@@ -18,8 +18,8 @@ def _peak(cache: Path, out: Path, *words: str) -> int:
     return usage.ru_maxrss
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", [pytest.param("fedscal", marks=pytest.mark.long), "fedmoon"])
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
 def test_two_hundred_clients_take_at_most_a_fifth_more_than_ten(cache, tmp_path, method):
     """FedMOON has all that any method has in memory, and its clients' last models beside it."""
     few, many = tmp_path / "few", tmp_path / "many"

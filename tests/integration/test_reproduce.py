@@ -14,10 +14,10 @@ from harness import Zygote
 from typer.testing import CliRunner
 
 import layouts
-from fedscal import compare
 from fedscal.cli import app
-from fedscal.data.subset import SUBSETS
-from fedscal.run import adapt
+from fedscal.compare import execute as compare
+from fedscal.data.folders.subset import SUBSETS
+from fedscal.experiment.run import adapt
 
 SMALL = [
     "workers=1",
@@ -29,7 +29,7 @@ SMALL = [
     "clients_per_domain=1",
 ]
 PART = ["methods=source-only,fedloa", "seeds=0", "--jobs", "1"]
-HERE = "import fedscal.compare as c, fedscal.run as r\n"
+HERE = "import fedscal.compare.execute as c, fedscal.experiment.run as r\n"
 HERE += "one = lambda cell, running: r.adapt(cell.spec, cell.directory.path) and None\n"
 """Runs without the seconds that a process of its own takes to start."""
 MORE_THAN_TEN = ("aircraft_carrier", *SUBSETS["domainnet-10"])
@@ -90,7 +90,7 @@ def test_a_table_has_every_row_and_column_of_the_paper(
     ended = CliRunner().invoke(app, ["reproduce", name, "--data", str(trees[name]), *words])
     assert ended.exit_code == 0, ended.output
     found = {(r["method"], r["source"], r["target"]): r for r in rows_of(tmp_path / f"{name}.csv")}
-    text = (resources.files("fedscal.reproduce") / "results.csv").read_text()
+    text = (resources.files("fedscal.paper") / "results.csv").read_text()
     printed = [row for row in csv.DictReader(text.splitlines()) if row["table"] == table]
     assert printed
     for row in printed:
@@ -129,7 +129,9 @@ c._run = _run
     assert "6 runs, 2 finished already, 1 at a time" in again.out
     for ending in ENDINGS:
         assert (killed / f"office-31.{ending}").read_bytes() == (whole / f"office-31.{ending}").read_bytes()
-    no_more = fedscal(*words, "--out", killed, "--json", before="import fedscal.compare as c; c._run = None")
+    no_more = fedscal(
+        *words, "--out", killed, "--json", before="import fedscal.compare.execute as c; c._run = None"
+    )
     assert json.loads(no_more.out) == json.loads((whole / "office-31.json").read_text())
 
 
@@ -152,7 +154,7 @@ def test_figures_are_drawn_from_finished_runs(
         assert title in first
     assert first.count("<svg") == 5
     assert "Not given by --data, so not run: DomainNet" in first
-    assert fedscal(*words, "--no-run", before="import fedscal.compare as c; c._run = None").code == 0
+    assert fedscal(*words, "--no-run", before="import fedscal.compare.execute as c; c._run = None").code == 0
     assert (tmp_path / "figures.html").read_text() == first, "the same runs, the same drawings"
 
 

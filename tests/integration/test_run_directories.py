@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from harness import TINY, Gate, contents, rows, same_result, summary, until
 
-from fedscal.models.place import processor
+from fedscal.models.device import processor
 
 
 def test_a_second_run_in_a_directory_is_turned_away_while_the_first_goes_on(fedscal, tmp_path, tiny_runs):
     run = tmp_path / "run"
     gate = Gate(tmp_path / "gate")
-    hold = gate.before("fedscal.federation", "_round")
+    hold = gate.before("fedscal.server.rounds", "_round")
     first = fedscal.start("run", *TINY, "--quiet", "--no-report", "--out", run, before=hold)
     until(lambda: gate.reached)
     before = contents(run)
@@ -109,7 +109,7 @@ def test_resume_with_other_threads_goes_on_and_says_that_bits_differ(fedscal, ca
 
 def test_resume_with_other_threads_computes_with_them(fedscal, stopped):
     heard = """
-import fedscal.federation as module, torch
+import fedscal.server.rounds as module, torch
 real = module._round
 module._round = lambda *args: (print(torch.get_num_threads()), real(*args))[1]"""
     ended = fedscal("run", "--resume", stopped, "threads=2", "--quiet", "--no-report", before=heard)
@@ -117,7 +117,7 @@ module._round = lambda *args: (print(torch.get_num_threads()), real(*args))[1]""
 
 
 def test_threads_that_were_asked_for_but_did_nothing_leave_no_trace(fedscal, tiny_runs, stopped):
-    killed = "import os, fedscal.federation as f; f._round = lambda *args: os._exit(9)"
+    killed = "import os, fedscal.server.rounds as f; f._round = lambda *args: os._exit(9)"
     assert fedscal("run", "--resume", stopped, "threads=2", "--quiet", before=killed).code == 9
     assert fedscal("run", "--resume", stopped, "--quiet", "--no-report").code == 0
     assert same_result(stopped, tiny_runs["fedscal"])
@@ -151,7 +151,9 @@ def test_a_run_that_did_not_record_its_kind_of_cpu_resumes(fedscal, tiny_runs, s
 
 def findings(fedscal, run: Path) -> list[dict[str, str]]:
     """Return what the doctor finds, without its training step, which says nothing here."""
-    no_step = "import fedscal.doctor as d; d._training_step = lambda: d.Finding('training step', True, '')"
+    no_step = (
+        "import fedscal.cli.doctor as d; d._training_step = lambda: d.Finding('training step', True, '')"
+    )
     ended = fedscal("doctor", "--run", run, "--json", before=no_step)
     return json.loads(ended.out)
 

@@ -112,9 +112,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     ours = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*") if path.is_file()}
     ours = {name for name in ours if "__pycache__" not in name}
     assert {name for name in names if not name.startswith("fedscal-")} == ours
-    for kind in ("recipes/*.toml", "report/*.html", "reproduce/*.csv", "**/lock.json", "py.typed"):
+    for kind in ("experiment/recipes/*.toml", "report/*.html", "paper/*.csv", "**/lock.json", "py.typed"):
         assert list((ROOT / "src" / "fedscal").glob(kind)), kind
-    assert "fedscal/drivers/flower/app/pyproject.toml" in names
+    assert "fedscal/flower/app/pyproject.toml" in names
     assert [name for name in names if name.endswith("licenses/LICENSE")]
 
 
@@ -179,6 +179,7 @@ def test_a_comparison_is_shown_without_its_page(plain: Zygote, place: Path, tmp_
     assert "comparison.html" not in ended.out
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_demo_runs_from_the_wheel_with_the_extras_that_its_line_names(
     wheel: Path, tmp_path: Path

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fedscal import rng
+from fedscal.core import rng
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.views import AugmentedViews
 

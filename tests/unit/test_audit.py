@@ -11,15 +11,15 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fedscal import weights
 from fedscal.cli import use
+from fedscal.core import weights
+from fedscal.core.errors import DataRefused
 from fedscal.data.benchmark import Benchmark
 from fedscal.deploy.audit import ALL, audit
 from fedscal.deploy.card import card_text, run_of
 from fedscal.deploy.classifier import Classifier
-from fedscal.errors import DataRefused
 from fedscal.models.network import Network
-from fedscal.models.store import model_files
+from fedscal.models.store import ModelCard, model_files
 from toys import SIDE, blobs, tiny_network
 
 
@@ -36,7 +36,9 @@ class Bands(torch.nn.Module):
 
 
 def save(folder: Path, name: str, network: Network, benchmark: Benchmark) -> None:
-    card = {"model": "tiny", "shape": [1, SIDE, SIDE], "classes": list(benchmark.classes), "benchmark": "toy"}
+    card = ModelCard(
+        model="tiny", shape=(1, SIDE, SIDE), classes=benchmark.classes, benchmark="toy", source=""
+    )
     folder.mkdir(parents=True, exist_ok=True)
     for file, data in model_files(name, weights.snapshot(network.state_dict()), card).items():
         (folder / file).write_bytes(data)
@@ -72,24 +74,23 @@ def test_right_answers_are_counted_site_by_site(model: Path, tmp_path: Path) -> 
     good, poor = opened(model, True), opened(model, False)
     for site, count in (("north", 9), ("south", 12)):
         draw(tmp_path / "labelled" / site, good.classes, count, seed=count)
-    north, south, both = audit(good, poor, tmp_path / "labelled")
+    north, south, both = audit(good, poor, tmp_path / "labelled").sites
     first = [int((blobs(count, count)[1] == 0).sum()) for count in (9, 12)]
     assert (north.site, south.site, both.site) == ("north", "south", ALL)
-    assert all(both.after)
-    assert len(both.after) == 21
-    assert both.changes == (21 - sum(first), 0)
-    facts = south.facts()
-    assert facts["adapted"]["accuracy"] == 100
-    assert facts["adapted"]["interval_95"] == pytest.approx([75.75, 100], abs=0.01)  # 12 of 12
-    assert facts["source"]["right"] == first[1]
+    assert (both.images, both.adapted.right) == (21, 21)
+    assert (both.fixed, both.regressed) == (21 - sum(first), 0)
+    assert south.adapted.accuracy == 100
+    assert south.adapted.interval_95 == pytest.approx((75.75, 100), abs=0.01)  # 12 of 12
+    assert south.source is not None
+    assert south.source.right == first[1]
     assert both.cells()[3] == "100.0 % [84.5, 100.0]"
 
 
 def test_folders_named_like_classes_are_one_site(model: Path, tmp_path: Path) -> None:
     good = opened(model, True)
     draw(tmp_path / "ward", good.classes, 9)
-    (only,) = audit(good, None, tmp_path / "ward")
-    assert (only.site, len(only.after), only.before) == ("ward", 9, None)
+    (only,) = audit(good, None, tmp_path / "ward").sites
+    assert (only.site, only.images, only.source, only.p) == ("ward", 9, None, None)
     assert only.cells()[2] == only.cells()[4] == ""
 
 
@@ -138,7 +139,7 @@ def test_the_command_keeps_its_numbers_and_the_card_shows_them(
     assert facts == json.loads((model / "audit.json").read_text())
     (site,) = facts["sites"]
     assert site["images"] == 9
-    assert {"source", "adapted", "mended", "broken", "p"} <= site.keys()
+    assert {"source", "adapted", "fixed", "regressed", "p"} <= site.keys()
     card = card_of(model)
     assert ", ".join(classes) in card
     assert facts["model_sha256"] in card

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedscal.objective.bmd import (
+from fedscal.client.terms.bmd import (
     Bmd,
     balanced_prototypes,
     memberships,

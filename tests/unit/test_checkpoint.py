@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fedscal import weights
-from fedscal.checkpoint import Checkpoints
-from fedscal.errors import ModelRefused
+from fedscal.core import weights
+from fedscal.core.errors import ModelRefused
+from fedscal.experiment.checkpoint import Checkpoints
 from fedscal.server.rule import ServerState
 from toys import model
 
@@ -51,9 +51,9 @@ def test_what_is_saved_is_loaded_bit_for_bit(store: Checkpoints) -> None:
     assert weights.digest(weights.flatten(found.state.models)) == weights.digest(
         weights.flatten(state(2.0).models)
     )
-    memory = fresh.memories.get("a")
+    memory = fresh.memories.get("a", 9)
     assert weights.digest(memory["previous"]) == weights.digest(model(2.0))
-    assert fresh.memories.get("nobody") == {}
+    assert fresh.memories.get("nobody", 9) == {}
 
 
 def test_there_is_none_before_the_first(store: Checkpoints) -> None:
@@ -93,7 +93,7 @@ def test_a_damaged_memory_damages_its_checkpoint(store: Checkpoints, spoil: obje
         found = fresh.latest()
     assert found is not None
     assert found.round == 2
-    assert fresh.memories.get("a")["previous"]["w"][0].item() == 2.0
+    assert fresh.memories.get("a", 9)["previous"]["w"][0].item() == 2.0
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"files": 3}', "not json", '{"files": {}, "memories": {}}'])
@@ -122,7 +122,7 @@ def test_memories_that_a_kept_checkpoint_names_stay_and_the_others_go(store: Che
     assert memory_files(store) == {"a-0003.safetensors", "a-0005.safetensors", "b-0002.safetensors"}
     fresh = Checkpoints(store.folder)
     fresh.latest()
-    assert fresh.memories.get("b")["previous"]["w"][0].item() == 2.0
+    assert fresh.memories.get("b", 9)["previous"]["w"][0].item() == 2.0
 
 
 def test_a_crash_between_memory_and_checkpoint_leaves_the_last_round_whole(store: Checkpoints) -> None:
@@ -132,7 +132,7 @@ def test_a_crash_between_memory_and_checkpoint_leaves_the_last_round_whole(store
     found = fresh.latest()
     assert found is not None
     assert found.round == 1
-    assert fresh.memories.get("a")["previous"]["w"][0].item() == 1.0
+    assert fresh.memories.get("a", 9)["previous"]["w"][0].item() == 1.0
 
 
 def test_a_half_written_checkpoint_does_not_count(store: Checkpoints) -> None:

@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedscal import client as module
-from fedscal import weights
-from fedscal.client import Diverged, Training, batches, local_update
-from fedscal.drivers import site as site_module
-from fedscal.drivers.site import Site
+from fedscal.client import training as module
+from fedscal.client.step import Step
+from fedscal.client.term import Objective, State
+from fedscal.client.terms.shot import Shot
+from fedscal.client.training import Diverged, Training, batches, local_update
+from fedscal.core import weights
+from fedscal.core.rng import Streams
+from fedscal.core.types import Memory, Package, Reply
 from fedscal.methods import build_objective
 from fedscal.models.network import Network
-from fedscal.objective.shot import Shot
-from fedscal.objective.step import Step
-from fedscal.objective.term import Objective, State
-from fedscal.rng import Streams
-from fedscal.types import Memory, Package, Reply
+from fedscal.runtime import service as site_module
+from fedscal.runtime.service import ClientService
 from toys import NoiseViews, client_data, tiny_network
 
 TRAINING = Training(epochs=2, batch_size=4)
@@ -116,12 +116,11 @@ def test_views_are_joined_by_themselves_only_without_batchnorm(monkeypatch: pyte
     joint: list[bool] = []
 
     def spy(*args: Any) -> Step:
-        step = plain(*args)
+        step = Step(*args)
         joint.append(step.models.joint)
         return step
 
-    plain = module._step
-    monkeypatch.setattr(module, "_step", spy)
+    monkeypatch.setattr(module, "Step", spy)
     for norm, method in [(False, "fedscal"), (True, "fedscal"), (False, "fedloa")]:
         update(method, images=4, training=Training(1, 4), network=tiny_network(norm))
     assert joint == [True, False, False]
@@ -295,7 +294,7 @@ def test_a_site_hands_no_label_to_training(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(site_module, "local_update", heard)
     network, labels = tiny_network(), {"a": torch.full((10,), mark)}
     objective = build_objective("fedscal", "shot", {})
-    site = Site({"a": client_data(10)}, labels, network, objective, TRAINING, seed=0)
+    site = ClientService({"a": client_data(10)}, labels, network, objective, TRAINING, seed=0)
     replied = site.train("a", Package(1, 0.05, {"server": weights.snapshot(network.state_dict())}), {})
     assert len(list(tensors_in(handed, set()))) > len(network.state_dict()), "images and models are found"
     assert marked(site), "the labels of the site would be found"

@@ -7,7 +7,7 @@ import torch
 from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 
-from fedscal.clusters import by_silhouette, finch, k_means, nearest, silhouette
+from fedscal.core.clusters import by_silhouette, finch, k_means, nearest, silhouette
 
 
 def blobs(*shifts: float, count: int = 20) -> torch.Tensor:

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from fedscal import grid
-from fedscal.compare import Cell, cells_of
-from fedscal.compare_tables import (
+from fedscal.compare import grid
+from fedscal.compare.execute import Cell, cells_of
+from fedscal.compare.row_labels import rows_of
+from fedscal.compare.tables import (
     all_tables,
     by_row,
+    by_source,
     contrasts,
     find_baseline,
     overall_table,
-    source_tables,
     to_markdown,
 )
-from fedscal.errors import UsageError
-from fedscal.rows import rows_of
+from fedscal.core.errors import UsageError
 
 Score = Callable[[Cell], float | None]
 DASH = "\N{EN DASH}"
@@ -78,17 +78,27 @@ def test_runs_of_unknown_parts_have_rows_too() -> None:
     ]
 
 
-def test_a_table_a_source_with_the_rows_in_the_grids_order(tmp_path: Path) -> None:
+def test_a_table_per_source_with_the_best_row_first(tmp_path: Path) -> None:
     def score(cell: Cell) -> float:
         return 60.0 + 10 * cell.spec.seed + 5 * float(cell.spec.flat()["tau_init"])
 
-    tables = list(source_tables(finished(tmp_path, score, tau_init="0.6,0.8", seeds="0,1")))
-    assert [table.title for table in tables] == ["Source: mnist", "Source: font"]
-    assert tables[0].header[:3] == ["method", "font", "average, last round"]
-    assert [row[:2] for row in tables[0].rows] == [
-        ["FedSCAl, tau_init=0.6", "68.0 ± 7.1"],
-        ["FedSCAl", "69.0 ± 7.1"],
+    cells = finished(tmp_path, score, tau_init="0.6,0.8", seeds="0,1")
+    tables = [table.table() for table in by_source(cells)]
+    assert [table.title for table in tables] == ["digits, source mnist", "digits, source font"]
+    assert tables[0].header[:5] == ["method", "seeds", "source model", "font", "average, last round"]
+    assert [row[:5] for row in tables[0].rows] == [
+        ["FedSCAl", "0-1", "—", "69.0 ± 7.1", "69.0 ± 7.1"],
+        ["FedSCAl, tau_init=0.6", "0-1", "—", "68.0 ± 7.1", "68.0 ± 7.1"],
     ]
+    assert tables == [table for table in all_tables(cells, None) if "source" in table.title]
+
+
+def test_rows_are_named_by_all_cells_though_some_have_no_result(tmp_path: Path) -> None:
+    def score(cell: Cell) -> float | None:
+        return 60.0 if cell.spec.flat()["tau_init"] == 0.6 else None
+
+    (table, _) = by_source(finished(tmp_path, score, tau_init="0.6,0.8"))
+    assert [row.method for row in table.rows] == ["FedSCAl, tau_init=0.6"]
 
 
 def test_runs_of_equal_source_and_seed_are_paired_and_missing_ones_left_out_and_said(tmp_path: Path) -> None:
@@ -111,7 +121,9 @@ def test_runs_of_equal_source_and_seed_are_paired_and_missing_ones_left_out_and_
         "Left out of the pairs, without a result: 1 run, the first FedSCAl from font, seed 1.",
     ]
     text = to_markdown(cells, "fedscal compare", all_tables(cells, overall))
-    assert text.index("Source: font") < text.index("**All sources**") < text.index("| FedSCAl | 55.3 |")
+    assert (
+        text.index("digits, source font") < text.index("**All sources**") < text.index("| FedSCAl | 55.3 |")
+    )
 
 
 def _by_tau(cell: Cell) -> float:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fedscal.cli import app
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
-from fedscal.data.contact_sheet import contact_sheet
+from fedscal.data.folders.contact_sheet import contact_sheet
 from fedscal.data.labels import labels
 
 

@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedscal import files
+from fedscal.core import files
+from fedscal.core.errors import DataRefused, UsageError
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.labels import labels
 from fedscal.data.views import AugmentedViews
-from fedscal.errors import DataRefused, UsageError
 
 
 class CountedBuild:

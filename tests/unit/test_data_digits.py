@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedscal.core.errors import DataRefused, UsageError
 from fedscal.data import cache, digits
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.labels import labels
 from fedscal.data.registry import BENCHMARKS, benchmark
-from fedscal.errors import DataRefused, UsageError
 
 DIGITS = benchmark("digits")
 COUNTS = {"mnist": 5000, "optdigits": 1797, "font": 840}

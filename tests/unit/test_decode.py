@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedscal.data import decode as module
-from fedscal.data.decode import Pixels, Unreadable, decode
-from fedscal.data.folders import scan
-from fedscal.errors import DataRefused
+from fedscal.core.errors import DataRefused
+from fedscal.data.folders import decode as module
+from fedscal.data.folders.decode import Pixels, Unreadable, decode
+from fedscal.data.folders.scan import scan
 
 _NOBODY = 65534
 
@@ -193,7 +193,7 @@ def test_a_needle_is_refused_before_it_is_widened(tmp_path: Path) -> None:
 _PEAK = """
 import sys
 from pathlib import Path
-from fedscal.data.decode import decode
+from fedscal.data.folders.decode import decode
 def memory(name):
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name))

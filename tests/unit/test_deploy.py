@@ -11,25 +11,22 @@ import pytest
 import torch
 from PIL import Image
 
-from fedscal import weights
+from fedscal.core import weights
+from fedscal.core.errors import DataRefused, ModelRefused
 from fedscal.data.benchmark import Benchmark
-from fedscal.deploy.classifier import Classifier, find_model
+from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.onnx import export_onnx, parity
 from fedscal.deploy.predict import ask, files_at, write_csv
-from fedscal.errors import DataRefused, ModelRefused
-from fedscal.models.store import model_files
+from fedscal.models.store import ModelCard, find_model, model_files
 from toys import SIDE, blobs, tiny_network
 
 
 @pytest.fixture
 def model(toy_benchmark: Benchmark, tmp_path: Path) -> Path:
     """A run directory with the model of its last round."""
-    card = {
-        "model": "tiny",
-        "shape": [1, SIDE, SIDE],
-        "classes": list(toy_benchmark.classes),
-        "benchmark": "toy",
-    }
+    card = ModelCard(
+        model="tiny", shape=(1, SIDE, SIDE), classes=toy_benchmark.classes, benchmark="toy", source=""
+    )
     folder = tmp_path / "run" / "model"
     folder.mkdir(parents=True)
     for name, data in model_files("last", weights.snapshot(tiny_network().state_dict()), card).items():

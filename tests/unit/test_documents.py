@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedscal import files
-from fedscal.documents import misfit, parse_json, parse_toml, read_json, sealed, unsealed
-from fedscal.spec import dump_toml
+from fedscal.core import files
+from fedscal.core.documents import parse_json, parse_toml, read_json, sealed, unsealed
+from fedscal.experiment.spec import dump_toml
 
 TEXT = st.text(max_size=20)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT
@@ -119,37 +119,6 @@ def test_a_record_of_an_earlier_version_has_no_seal() -> None:
     assert unsealed(b'{"round": 2, "lr": 0.1}\n') == {"round": 2, "lr": 0.1}
     with pytest.raises(ValueError, match="checksum"):
         unsealed(b'{"lr": 0.1, "round": 2}\n')
-
-
-# -- shapes -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "shape", "said"),
-    [
-        (3, int, ""),
-        (3, float, ""),
-        (True, int, "it is no whole number"),
-        (True, float, "it is no number"),
-        (1, bool, "it is no yes or no"),
-        (3.0, int, "it is no whole number"),
-        ("a", (int, None), "it is no whole number"),
-        (None, (int, None), ""),
-        ([], [str], ""),
-        (["a", 1], [str], "it[1] is no text"),
-        ([1, 2], [int, int], ""),
-        ([1], [int, int], "it is no list of 2"),
-        ("ab", [str], "it is no list"),
-        ({"a": 1}, {"a": int, "b?": str}, ""),
-        ({"a": 1, "b": 2}, {"a": int, "b?": str}, "b is no text"),
-        ({"b": "x"}, {"a": int, "b?": str}, "it has no a"),
-        ({"x": {"y": "z"}}, {str: {"y": int}}, "y is no whole number"),
-        ({}, {str: ()}, ""),
-        ({"x": 1}, {str: ()}, "x is not expected"),
-    ],
-)
-def test_a_value_fits_a_shape_or_it_is_said_where_it_does_not(value: Any, shape: Any, said: str) -> None:
-    assert misfit(value, shape) == said
 
 
 # -- files ------------------------------------------------------------------------------------------------

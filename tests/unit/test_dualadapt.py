@@ -9,13 +9,12 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from fedscal.errors import ModelRefused
-from fedscal.models.gaussians import class_gaussians, sample
-from fedscal.models.linear import discrepancy, probabilities
-from fedscal.objective.local_classifier import LocalClassifier, softmax_regression
-from fedscal.server.dual_adapt import DualAdapt
+from fedscal.client.terms.local_classifier import LocalClassifier, softmax_regression
+from fedscal.core.errors import ModelRefused
+from fedscal.core.features import class_gaussians, discrepancy, probabilities, sample
+from fedscal.core.types import Reply, Weights
 from fedscal.server.rule import Briefing, ServerState
-from fedscal.types import Reply, Weights
+from fedscal.server.rules.dual_adapt import DualAdapt
 from toys import fixed_step, prediction, reply
 
 SOURCE = {"w": torch.zeros(1), "head.weight": torch.eye(2), "head.bias": torch.zeros(2)}

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedscal.evaluate import accuracy, effective_classes, infomax, judge
-from fedscal.objective import functional
-from fedscal.objective.functional import soft_neighbourhood_density
+from fedscal import losses as functional
+from fedscal.losses import soft_neighbourhood_density
+from fedscal.runtime.evaluate import accuracy, client_metrics, effective_classes
+from fedscal.runtime.signals import infomax
 from toys import prediction, sure
 
 
@@ -85,20 +86,20 @@ def test_effective_classes(predicted: list[int], expected: float) -> None:
 
 
 def test_a_judgement_without_labels_holds_no_accuracy() -> None:
-    signals = judge(prediction(sure(0.9, 0.6, 0.2)), torch.tensor([0, 0, 1]), None)
+    signals = client_metrics(prediction(sure(0.9, 0.6, 0.2)), torch.tensor([0, 0, 1]), None)
     assert set(signals) == {"images", "entropy", "infomax", "snd", "effective_classes"}
     assert signals["images"] == 3
 
 
 def test_a_judgement_grades_predictions_and_pseudo_labels_apart() -> None:
-    found = judge(
+    found = client_metrics(
         prediction(sure(0.9, 0.6, 0.2, 0.7)), torch.tensor([1, 0, 1, 1]), torch.tensor([0, 0, 1, 1])
     )
     assert (found["accuracy"], found["pseudo_label_accuracy"]) == (75, 75)
-    other = judge(
+    other = client_metrics(
         prediction(sure(0.9, 0.6, 0.2, 0.7)), torch.tensor([0, 0, 1, 1]), torch.tensor([0, 0, 1, 1])
     )
     assert (other["accuracy"], other["pseudo_label_accuracy"]) == (75, 100)
-    assert "pseudo_label_accuracy" not in judge(prediction(sure(0.9)), None, torch.tensor([0]))
+    assert "pseudo_label_accuracy" not in client_metrics(prediction(sure(0.9)), None, torch.tensor([0]))
     entropies = [-p * math.log(p) - (1 - p) * math.log(1 - p) for p in (0.9, 0.6, 0.2, 0.7)]
     assert found["entropy"] == pytest.approx(sum(entropies) / 4, rel=1e-5)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedscal.data.examine import examine
-from fedscal.data.folders import scan
+from fedscal.data.folders.examine import examine
+from fedscal.data.folders.scan import scan
 
 
 def test_a_domain_that_lacks_classes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,10 @@ from packaging.utils import canonicalize_name
 from tools.requirements import CORE, ROOT, brought_by, declared
 
 import fedscal
-from fedscal import extras
-from fedscal.errors import UsageError
-from fedscal.extras import from_extra
+from fedscal import cli
+from fedscal.core import extras
+from fedscal.core.errors import UsageError
+from fedscal.core.extras import from_extra
 
 SOURCE = ROOT / "src"
 NAMED = re.compile(r"(?:fedscal|\.whl|'\.)\[([\w,-]+)\]")
@@ -80,7 +81,8 @@ def foreign(module: str) -> bool:
 OPTIONAL = [found for found in IMPORTS if foreign(found.module)]
 
 
-ENTRANCES = ["fedscal.__main__", "fedscal.worker", *fedscal._HOMES]
+COMMANDS = {f"fedscal.cli.{where.partition(':')[0]}" for where, _ in cli._COMMANDS.values()}
+ENTRANCES = ["fedscal.__main__", "fedscal.experiment.worker", *COMMANDS, *fedscal._HOMES]
 
 
 def reached() -> set[str]:
@@ -97,7 +99,7 @@ def reached() -> set[str]:
 
 def test_what_is_reached_without_an_extra_imports_nothing_that_an_extra_brings() -> None:
     free = reached()
-    assert {"fedscal.cli.use", "fedscal.data.decode", "fedscal.models.huggingface"} <= free
+    assert {"fedscal.cli.use", "fedscal.data.folders.decode", "fedscal.models.huggingface"} <= free
     assert not [found for found in OPTIONAL if found.importer in free and not found.extra]
 
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedscal import weights
-from fedscal.errors import TooFewClients
-from fedscal.federation import Schedule, federate
-from fedscal.server.average import Average
+from fedscal.core import weights
+from fedscal.core.errors import TooFewClients
+from fedscal.core.types import ClientId, Failure, Package, Reply
+from fedscal.server.rounds import Schedule, federate
 from fedscal.server.rule import Briefing, Frozen, Isolated
-from fedscal.types import ClientId, Failure, Package, Reply
+from fedscal.server.rules.average import Average
 from toys import FakeDriver, echo, model, reply, rounds
 
 CLIENTS = ["a", "b", "c", "d"]

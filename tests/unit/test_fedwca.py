@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedscal.objective.blend import Blend, closeness, shares
-from fedscal.objective.step import Models, Step
-from fedscal.objective.two_phase import TwoPhase, mixup_loss
+from fedscal.client.start import Blend, closeness, shares
+from fedscal.client.step import Models, Step
+from fedscal.client.terms.two_phase import TwoPhase, mixup_loss
+from fedscal.core.types import Prediction, Reply
 from fedscal.server.rule import Briefing, ServerState
-from fedscal.server.weighted_clusters import WeightedClusters, direction
-from fedscal.types import Prediction, Reply
+from fedscal.server.rules.weighted_clusters import WeightedClusters, direction
 from toys import prediction, reply
 
 RULE = WeightedClusters()
@@ -76,12 +76,12 @@ def test_a_client_is_judged_by_the_blend_that_it_told() -> None:
 @pytest.mark.parametrize(("told", "clean"), [([-3.0, 2.0], [0.0, 1.0]), ([0.0, 0.0], [0.5, 0.5])])
 def test_shares_are_made_shares_whatever_a_client_says(told: list[float], clean: list[float]) -> None:
     state = RULE.merge(clustered(), answers(told=told, a=model(0)))
-    assert state.notes["blend/a"].tolist() == clean
+    assert state.per_client["a"]["blend"].tolist() == clean
 
 
 def test_a_client_that_missed_the_first_round_joins_the_nearest_cluster() -> None:
     state = RULE.merge(clustered(), answers(told=[1.0, 0.0], late=model(85, 1.0)))
-    assert int(state.notes["cluster/late"]) == 1
+    assert int(state.per_client["late"]["cluster"]) == 1
     assert state.models["cluster-001"]["w"].item() == 1.0
 
 

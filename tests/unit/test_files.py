@@ -7,14 +7,15 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedscal import files, weights
-from fedscal.errors import DirectoryBusy, ModelRefused, OutOfSpace, UsageError
-from fedscal.models.store import load_model, model_files, read_card, read_json
+from fedscal.core import files, weights
+from fedscal.core.errors import DirectoryBusy, ModelRefused, OutOfSpace, UsageError
+from fedscal.models.store import ModelCard, load_model, model_files, read_card, read_json
 from toys import model
 
 
@@ -90,10 +91,11 @@ def killed_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path
         patch.setattr(os, "fsync", die)
         patch.setattr(os, "unlink", die)
         patch.setattr(shutil, "rmtree", lambda *_, **__: None)
-        for write in (
+        writes: list[Callable[[], object]] = [
             lambda: files.write_bytes(tmp_path / "file", b"1"),
             lambda: files.write_dir(tmp_path / "dir", {"a": b"1"}),
-        ):
+        ]
+        for write in writes:
             with pytest.raises(Killed):
                 write()
     return sorted(tmp_path.iterdir())
@@ -203,7 +205,9 @@ def test_a_shared_cache_by_its_own_name_is_the_user_s_choice(
 
 
 def save(folder: Path) -> None:
-    card = {"model": "convnet", "shape": [1, 32, 32], "classes": ["b", "a"]}
+    card = ModelCard(
+        model="convnet", shape=(1, 32, 32), classes=("b", "a"), benchmark="digits", source="mnist"
+    )
     for name, data in model_files("model", model(1.0), card).items():
         files.write_bytes(folder / name, data)
 
@@ -211,8 +215,8 @@ def save(folder: Path) -> None:
 def test_a_model_keeps_its_card_and_its_bits(tmp_path: Path) -> None:
     save(tmp_path)
     found, card = load_model(tmp_path, "model")
-    assert weights.digest(found) == weights.digest(model(1.0)) == card["weights_sha256"]
-    assert card["classes"] == ["b", "a"], "the order of the classes is the model's"
+    assert weights.digest(found) == weights.digest(model(1.0)) == card.weights_sha256
+    assert card.classes == ("b", "a"), "the order of the classes is the model's"
 
 
 def test_a_model_that_is_not_what_its_card_says_is_refused(tmp_path: Path) -> None:

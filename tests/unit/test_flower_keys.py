@@ -13,10 +13,10 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedscal.drivers.flower import checkup
-from fedscal.drivers.flower.keys import make_keys
-from fedscal.drivers.flower.machines import Address
-from fedscal.errors import UsageError
+from fedscal.core.errors import UsageError
+from fedscal.flower import checkup
+from fedscal.flower.certificates import make_certificates
+from fedscal.flower.launch import Address
 
 HOSTS = ["localhost", "127.0.0.1"]
 
@@ -24,7 +24,7 @@ HOSTS = ["localhost", "127.0.0.1"]
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("keys")
-    make_keys(folder, HOSTS, ["a", "b"], 90)
+    make_certificates(folder, HOSTS, ["a", "b"], 90)
     return folder
 
 
@@ -67,31 +67,31 @@ def test_secrets_are_for_their_owner_only(keys):
 
 def test_what_is_there_is_kept(keys):
     before = (keys / "ca.key").read_bytes(), (keys / "a" / "key").read_bytes()
-    made = make_keys(keys, HOSTS, ["a", "c"], 90)
+    made = make_certificates(keys, HOSTS, ["a", "c"], 90)
     assert {path.parent.name for path in made} == {"c"}
     assert ((keys / "ca.key").read_bytes(), (keys / "a" / "key").read_bytes()) == before
 
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_the_authority_vouches_for_the_server(keys, port, greeted, host):
-    Address(host, port, keys / "ca.crt").refuse_impostor()
+    Address(host, port, keys / "ca.crt").verify_certificate()
     assert greeted.get(timeout=10), "a server that nobody reached is not refused either"
 
 
 def test_another_authority_does_not(port, greeted, tmp_path):
-    make_keys(tmp_path, HOSTS, ["a"], 90)
+    make_certificates(tmp_path, HOSTS, ["a"], 90)
     with pytest.raises(UsageError, match="is refused by"):
-        Address("127.0.0.1", port, tmp_path / "ca.crt").refuse_impostor()
+        Address("127.0.0.1", port, tmp_path / "ca.crt").verify_certificate()
     assert not greeted.get(timeout=10)
 
 
 def test_a_server_that_speaks_tls_is_not_met_in_the_clear(port):
     with pytest.raises(UsageError, match=r"speaks TLS: give --key FILE"):
-        Address("127.0.0.1", port, None).refuse_impostor()
+        Address("127.0.0.1", port, None).verify_certificate()
 
 
 def test_a_certificate_for_another_name_is_refused(tmp_path, keys):
-    make_keys(tmp_path, ["elsewhere.example"], ["a"], 90)
+    make_certificates(tmp_path, ["elsewhere.example"], ["a"], 90)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
     door = socket.create_server(("127.0.0.1", 0))
@@ -104,12 +104,12 @@ def test_a_certificate_for_another_name_is_refused(tmp_path, keys):
 
     threading.Thread(target=serve, daemon=True).start()
     with pytest.raises(UsageError, match=r"127\.0\.0\.1"):
-        Address("127.0.0.1", door.getsockname()[1], tmp_path / "ca.crt").refuse_impostor()
+        Address("127.0.0.1", door.getsockname()[1], tmp_path / "ca.crt").verify_certificate()
 
 
 def test_the_doctor_counts_days_and_looks_who_may_read(keys, tmp_path):
     assert all(ok for _, ok, _, _ in checkup.certificates(keys))
-    make_keys(tmp_path, HOSTS, ["a"], 10)
+    make_certificates(tmp_path, HOSTS, ["a"], 10)
     os.chmod(tmp_path / "a" / "key", 0o644)
     found = {
         Path(name).relative_to(tmp_path).as_posix(): (ok, text)
@@ -138,10 +138,10 @@ def test_an_address_is_host_and_port(text):
 )
 def test_a_host_that_cannot_stand_in_a_certificate_is_refused_before_anything_is_made(tmp_path, host):
     with pytest.raises(UsageError, match="--host") as refused:
-        make_keys(tmp_path / "keys", ["localhost", host], ["a"], 90)
+        make_certificates(tmp_path / "keys", ["localhost", host], ["a"], 90)
     assert len(str(refused.value)) < 400
     assert not (tmp_path / "keys").exists()
 
 
 def test_names_wildcards_and_addresses_of_both_kinds_are_hosts(tmp_path):
-    assert make_keys(tmp_path, ["x" * 64, "*.lab.example", "10.0.0.1", "fe80::1"], ["a"], 90)
+    assert make_certificates(tmp_path, ["x" * 64, "*.lab.example", "10.0.0.1", "fe80::1"], ["a"], 90)

@@ -1,4 +1,4 @@
-"""Programs that belong together end together, and say why."""
+"""Programs that belong process_group end process_group, and say why."""
 
 from __future__ import annotations
 
@@ -7,46 +7,46 @@ from typing import Any
 
 import pytest
 
-from fedscal.drivers.flower.machines import told
-from fedscal.drivers.flower.programs import (
+from fedscal.core.errors import DataRefused, TooFewClients, UsageError
+from fedscal.flower.launch import parse_error
+from fedscal.flower.processes import (
     ENDED,
-    Part,
-    ProgramEnded,
-    Running,
+    ProcessEnded,
+    RunningProcess,
+    SupervisedProcess,
     environment,
-    keep,
-    kept,
-    program,
-    together,
+    flower_program,
+    process_group,
+    supervise,
+    supervised,
 )
-from fedscal.errors import DataRefused, TooFewClients, UsageError
 
 
-def python(code: str, heard: list[str]) -> Running:
-    return Running([sys.executable, "-c", code], say=heard.append)
+def python(code: str, heard: list[str]) -> RunningProcess:
+    return RunningProcess([sys.executable, "-c", code], log=heard.append)
 
 
-def fail_among(started: list[Running]) -> None:
-    with together() as programs:
+def fail_among(started: list[RunningProcess]) -> None:
+    with process_group() as programs:
         programs += [python("import time; time.sleep(60)", []) for _ in range(2)]
         started += programs
         raise ValueError("trouble")
 
 
 def test_none_is_left_running_after_an_error():
-    started: list[Running] = []
+    started: list[RunningProcess] = []
     with pytest.raises(ValueError, match="trouble"):
         fail_among(started)
     assert [running.running for running in started] == [False, False]
 
 
 def test_one_that_does_not_obey_is_killed(monkeypatch):
-    monkeypatch.setattr("fedscal.drivers.flower.programs._GRACE", 0.5)
+    monkeypatch.setattr("fedscal.flower.processes._GRACE", 0.5)
     heard: list[str] = []
     stubborn = (
         "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
     )
-    with together() as programs:
+    with process_group() as programs:
         programs.append(python(stubborn, heard))
         kept = programs[0]
         while not heard:
@@ -54,19 +54,19 @@ def test_one_that_does_not_obey_is_killed(monkeypatch):
     assert kept.process.returncode == -9
 
 
-def part(code: str, **more: Any) -> Part:
-    return Part([sys.executable, "-c", code], pause=0.0, **more)
+def part(code: str, **more: Any) -> SupervisedProcess:
+    return SupervisedProcess([sys.executable, "-c", code], pause=0.0, **more)
 
 
 def test_a_part_that_ends_is_started_again_until_its_lives_are_over(tmp_path):
     log, heard = tmp_path / "log", []
-    with kept() as parts:
+    with supervised() as parts:
         parts.append(part("import time; time.sleep(60)"))
-        parts.append(part(f"open({str(log)!r}, 'a').write('x'); print('Exit Code: 305')", lives=3))
+        parts.append(part(f"open({str(log)!r}, 'a').write('x'); print('Exit Code: 305')", attempts=3))
         for each in parts:
             each.start(heard.append)
-        with pytest.raises(ProgramEnded, match="code 305: the server does not know this site's key"):
-            keep(parts, heard.append)
+        with pytest.raises(ProcessEnded, match="code 305: the server does not know this site's key"):
+            supervise(parts, heard.append)
         steady = parts[0].running
     assert log.read_text() == "xxx"
     assert heard.count("Exit Code: 305") == 3
@@ -77,7 +77,7 @@ def test_a_part_that_ends_is_started_again_until_its_lives_are_over(tmp_path):
 def test_a_part_that_is_not_healthy_is_ended_and_started_again(tmp_path):
     heard: list[str] = []
     verdicts = iter([True, False])
-    with kept() as parts:
+    with supervised() as parts:
         parts.append(part("import time; time.sleep(60)", healthy=lambda: next(verdicts, True)))
         first = parts[0].start(heard.append)
         for _ in range(2):
@@ -86,13 +86,13 @@ def test_a_part_that_is_not_healthy_is_ended_and_started_again(tmp_path):
         while parts[0].running is first:
             parts[0].check(heard.append)
         assert parts[0].running.running
-    assert any("is deaf" in line for line in heard)
+    assert any("has lost its connection" in line for line in heard)
 
 
 def test_the_words_of_a_run_become_its_error():
-    assert isinstance(told(f"{ENDED} 5: b did not come within 3 s."), TooFewClients)
-    assert str(told(f"{ENDED} 3: b has another class list: x")) == "b has another class list: x"
-    assert isinstance(told(f"{ENDED} 3: x"), DataRefused)
+    assert isinstance(parse_error(f"{ENDED} 5: b did not come within 3 s."), TooFewClients)
+    assert str(parse_error(f"{ENDED} 3: b has another class list: x")) == "b has another class list: x"
+    assert isinstance(parse_error(f"{ENDED} 3: x"), DataRefused)
 
 
 def test_nothing_is_sent_home_fetched_or_installed(tmp_path):
@@ -105,4 +105,4 @@ def test_nothing_is_sent_home_fetched_or_installed(tmp_path):
 
 def test_a_program_that_is_not_installed_is_named_with_its_extra():
     with pytest.raises(UsageError, match=r"fedscal\[flower\]"):
-        program("flower-nonsense")
+        flower_program("flower-nonsense")

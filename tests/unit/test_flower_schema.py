@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedscal import weights
-from fedscal.drivers.flower.schema import REFUSAL, Forms, NotAllowed, greeting
+from fedscal.client.style import style
+from fedscal.core import weights
+from fedscal.core.types import Package
+from fedscal.flower.schema import FAILURE, NotAllowed, Schemas, handshake
 from fedscal.methods import METHODS, build_objective, build_rule
-from fedscal.objective.style import style
-from fedscal.types import Package
 from toys import CLASSES, SIDE, tiny_network
 
 SOURCE = weights.snapshot(tiny_network().state_dict())
@@ -42,20 +42,20 @@ TRAINED = {
 }
 
 
-def forms(method: str = "fedloa") -> Forms:
+def schemas(method: str = "fedloa") -> Schemas:
     objective, rule = build_objective(method, METHODS[method].adaptation, {}), build_rule(method, {})
-    return Forms(objective, rule, METHODS[method].profile, 1, SOURCE, CLASSES, (1, SIDE, SIDE))
+    return Schemas(objective, rule, METHODS[method].profile, 1, SOURCE, CLASSES, (1, SIDE, SIDE))
 
 
 def training(method: str = "fedloa"):
-    return forms(method).training("clinic-a", 9, PACKAGE, "fp32")
+    return schemas(method).training("clinic-a", 9, PACKAGE, "fp32")
 
 
 def test_what_is_on_the_list_passes():
     training().check(TRAINED, {"weights": SOURCE})
-    forms().judgement("clinic-a", 9).check({**EVERY, "metrics": METRICS}, {})
-    greeting("clinic-a").check({**EVERY, "domain": "north", "images": 9}, {})
-    REFUSAL.check({"refused": "the loss is not finite any more; lower lr"}, {})
+    schemas().evaluation("clinic-a", 9).check({**EVERY, "metrics": METRICS}, {})
+    handshake("clinic-a").check({**EVERY, "domain": "north", "images": 9}, {})
+    FAILURE.check({"refused": "the loss is not finite any more; lower lr"}, {})
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_is_not_on_the_list_does_not(more):
 @pytest.mark.parametrize("reason", ["cannot read /data/scan.png", "x" * 301, "a\nb", "a\u2028b", 7, None])
 def test_a_refusal_is_one_sentence_without_a_path(reason):
     with pytest.raises(NotAllowed, match="refused is"):
-        REFUSAL.check({"refused": reason}, {})
+        FAILURE.check({"refused": reason}, {})
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,10 @@ def test_a_report_is_held_to_the_methods_row_by_name_and_shape():
 
 
 def test_a_profile_is_held_to_the_methods_row_by_name_and_shape():
-    form = forms("ladd").profile("clinic-a")
+    schema = schemas("ladd").profile("clinic-a")
     told = style(torch.ones(4, 1, SIDE, SIDE, dtype=torch.uint8))
-    form.check(EVERY, {"profile": told})
+    schema.check(EVERY, {"profile": told})
     with pytest.raises(NotAllowed, match=r"profile/amplitude' is torch.float32 \(1, 9, 9\)"):
-        form.check(EVERY, {"profile": {"amplitude": torch.zeros(1, 9, 9)}})
-    with pytest.raises(NotAllowed, match="tell nothing of its images"):
-        forms("fedloa").profile("clinic-a")
+        schema.check(EVERY, {"profile": {"amplitude": torch.zeros(1, 9, 9)}})
+    with pytest.raises(NotAllowed, match="asks for no profile"):
+        schemas("fedloa").profile("clinic-a")

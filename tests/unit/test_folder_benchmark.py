@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 import fedscal
-from fedscal.data import folder_benchmark as module
-from fedscal.data.folder_benchmark import Folder, folder_benchmark, looked_at_once
-from fedscal.errors import DataRefused
+from fedscal.core.errors import DataRefused
+from fedscal.data.folders import benchmark as module
+from fedscal.data.folders.benchmark import Folder, folder_benchmark
 
 
 @pytest.fixture
@@ -68,8 +68,7 @@ def test_labels_follow_the_order_of_a_model_s_classes(root: Path) -> None:
 def test_the_digest_moves_with_images_labels_and_size(root: Path) -> None:
     before = folder(root, side=32).digest()
     assert folder(root, side=48).digest() != before
-    with looked_at_once():
-        (root / "a/x/0.png").rename(root / "a/y/9.png")
+    (root / "a/x/0.png").rename(root / "a/y/9.png")
     assert folder(root, side=32).digest() != before
 
 
@@ -80,14 +79,13 @@ def test_a_second_run_in_a_process_sees_what_was_added(root: Path, tmp_path: Pat
         spec = fedscal.RunSpec.make(
             benchmark=str(root), workers=1, clients_per_domain=1, participation=1, **keys
         )
-        lines = fedscal.adapt(spec, tmp_path / name).lines()
-        counts.append(lines[0]["clients"]["b-0"]["images"])
+        lines = fedscal.adapt(spec, tmp_path / name).rounds()
+        counts.append(lines[0].clients["b-0"].images)
         draw(root / "b/x/new.png", 99)
     assert counts == [6, 7]
 
 
 def test_domains_of_other_classes_are_refused_unless_a_model_decides(root: Path) -> None:
-    with looked_at_once():
-        draw(root / "a/z/1.png", 7)
+    draw(root / "a/z/1.png", 7)
     with pytest.raises(DataRefused, match="b lacks z"):
         folder(root).require_same_classes()

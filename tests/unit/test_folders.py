@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedscal.data.folders import scan
-from fedscal.errors import DataRefused, UsageError
+from fedscal.core.errors import DataRefused, UsageError
+from fedscal.data.folders.scan import scan
 
 
 def touch(root: Path, *names: str) -> Path:

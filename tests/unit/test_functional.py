@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import math
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedscal.objective import functional
+from fedscal import losses as functional
 
 LOG3 = math.log(3)
 TWO = torch.tensor([[0.0, 0.0], [LOG3, 0.0]])
@@ -127,18 +128,52 @@ def test_skewness_agrees_with_numpy_and_stays_within_three(values: list[float]) 
 
 
 @pytest.mark.parametrize(
-    ("tau", "gamma", "expected"),
+    ("values", "tau", "high", "expected"),
     [
-        (0.8, 0.05, 0.85),
-        (0.8, 1.2, 0.95),
-        (0.8, -1.2, 0.7),
-        (0.9, 1.2, 1.05),
-        (0.05, -1.2, -0.05),
+        # gamma = 3 (3 - 2) / sqrt(14/3) = 1.3887 of 1, 2, 6, and its negative of -6, -2, -1.
+        ([1, 2, 6], 0.8, 2.0, 0.8 + 3 / math.sqrt(14 / 3)),
+        ([1, 2, 6], 0.8, 0.15, 0.95),
+        ([-6, -2, -1], 0.8, 0.15, 0.7),
+        ([1, 2, 6], 0.9, 0.15, 1.05),
+        ([-6, -2, -1], 0.05, 0.15, -0.05),
     ],
 )
-def test_gamma_is_clipped_and_tau_is_not(tau: float, gamma: float, expected: float) -> None:
-    found = functional.adaptive_threshold(tau, torch.tensor(gamma), -0.1, 0.15)
-    assert found.item() == pytest.approx(expected)
+def test_gamma_is_clipped_and_tau_is_not(
+    values: list[float], tau: float, high: float, expected: float
+) -> None:
+    threshold = functional.adaptive_threshold(torch.tensor(values), tau, -0.1, high)
+    assert threshold.item() == pytest.approx(expected)
+
+
+def test_the_documented_examples_of_the_losses_run() -> None:
+    result = doctest.testmod(functional)
+    assert result.failed == 0
+    functions = [getattr(functional, name) for name in functional.__all__ if name.islower()]
+    assert [f.__name__ for f in functions if ">>>" not in f.__doc__] == []
+
+
+def test_scal_is_the_weighted_sum_over_two_teachers_of_what_each_is_sure_of() -> None:
+    # The strong view is (3/4, 1/4) twice. The client is sure of class 0 for the first image: log 4/3. The
+    # server is sure of class 1 for both: log 4 each, and so in the mean.
+    weak = torch.tensor([[5.0, 0.0], [0.1, 0.0]], requires_grad=True)
+    strong = TWO[[1, 1]].clone().requires_grad_()
+    server = torch.tensor([[0.0, 5.0], [0.0, 5.0]], requires_grad=True)
+    loss, parts = functional.scal(weak, strong, server, 0.8, lambda_local=2.0, lambda_server=0.5)
+    assert loss.item() == pytest.approx(2 * math.log(4 / 3) + 0.5 * math.log(4), abs=1e-6)
+    assert parts.local.item() == pytest.approx(math.log(4 / 3), abs=1e-6)
+    assert parts.server.item() == pytest.approx(math.log(4), abs=1e-6)
+    assert (parts.kept_local.tolist(), parts.kept_server.tolist()) == ([True, False], [True, True])
+    # d(-log q_y)/dz = q - onehot(y): 2 (-1/4, 1/4) of the client's, 0.5/2 (3/4, -3/4) of the server's.
+    loss.backward()
+    assert (weak.grad, server.grad) == (None, None), "no gradient reaches a teacher"
+    assert strong.grad[0].tolist() == pytest.approx([-0.5 + 0.1875, 0.5 - 0.1875])
+    assert strong.grad[1].tolist() == pytest.approx([0.1875, -0.1875])
+
+
+def test_scal_without_a_teacher_leaves_its_part_out() -> None:
+    loss, parts = functional.scal(None, TWO, torch.tensor([[0.0, 5.0]] * 2), 0.8)
+    assert loss.item() == parts.server.item() == pytest.approx((math.log(2) + math.log(4)) / 2)
+    assert (parts.local.item(), parts.kept_local.tolist()) == (0, [False, False])
 
 
 def test_the_mean_runs_over_the_kept_only() -> None:

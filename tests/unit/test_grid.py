@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from fedscal import grid
-from fedscal.errors import UsageError
-from fedscal.methods import METHODS
-from fedscal.spec import RunSpec, read_recipe
+from fedscal.compare import grid
+from fedscal.core.errors import UsageError
+from fedscal.experiment.spec import RunSpec, read_recipe
+from fedscal.paper.tables import SYSTEMS
 
-RECIPES = sorted(Path(str(resources.files("fedscal.recipes"))).glob("*.toml"))
+RECIPES = sorted(Path(str(resources.files("fedscal.experiment.recipes"))).glob("*.toml"))
 ONE = {"source": "mnist", "seed": 0}
 
 
@@ -127,4 +127,4 @@ def test_every_shipped_recipe_is_a_grid(path: Path) -> None:
 
 def test_the_table_of_systems_has_every_method() -> None:
     (path,) = (path for path in RECIPES if path.stem == "systems")
-    assert {spec.method for spec in grid.union(read_recipe(path))} == set(METHODS)
+    assert {spec.method for spec in grid.union(read_recipe(path))} == set(SYSTEMS)

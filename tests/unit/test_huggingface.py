@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from fedscal.errors import ModelRefused
+from fedscal.core.errors import ModelRefused
 from fedscal.models.huggingface import HuggingFaceBackbone, normalisation
 from fedscal.models.registry import build_network, fingerprint
 

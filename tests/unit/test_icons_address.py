@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fedscal.data.icons.address import VARIABLES, find_registry
-from fedscal.errors import UsageError
-from fedscal.spec import environment_keys
+from fedscal.core.errors import UsageError
+from fedscal.data.icons.npm import VARIABLES, find_registry
+from fedscal.experiment.spec import environment_keys
 
 
 @pytest.fixture

@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedscal import files
+from fedscal.core import files
+from fedscal.core.errors import DataRefused
 from fedscal.data import cache
-from fedscal.data.icons import archive, draw, tarball
-from fedscal.data.icons.duplicates import first_of_each
+from fedscal.data.icons import archive, benchmark, draw, npm
+from fedscal.data.icons.archive import first_of_each, notice
+from fedscal.data.icons.benchmark import ICONS, ICONS_64
 from fedscal.data.icons.lock import packages
-from fedscal.data.icons.notice import notice
-from fedscal.data.icons.rows import ICONS, ICONS_64
 from fedscal.data.icons.rules import rules
 from fedscal.data.labels import labels
-from fedscal.errors import DataRefused
 from icon_packages import archive_files, icon_set, package, sketches, whole_lock
 from icon_packages import tarball as packed
 
@@ -95,20 +94,20 @@ def test_near_duplicates_go_and_the_first_stays() -> None:
     ids=["none", "without the file", "too large", "cut off"],  # the bytes hold the time of their making
 )
 def test_a_bad_tarball_is_refused(data: bytes, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tarball, "LARGEST_MEMBER", 30)
+    monkeypatch.setattr(npm, "LARGEST_MEMBER", 30)
     with pytest.raises(DataRefused, match=words):
-        tarball.members(data, ("package/icons.json",), "toy")
+        npm.members(data, ("package/icons.json",), "toy")
 
 
 def test_only_the_wanted_members_are_read() -> None:
     data = packed({"package/icons.json": b"yes", "../../evil": b"no", "package/package.json": b"no"})
-    assert tarball.members(data, ("package/icons.json",), "toy") == {"package/icons.json": b"yes"}
+    assert npm.members(data, ("package/icons.json",), "toy") == {"package/icons.json": b"yes"}
 
 
 def test_the_same_packages_give_the_same_bytes() -> None:
     first, again = archive_files(whole_lock()), archive_files(whole_lock())
     assert first == again
-    assert set(first) == {f"{d}.safetensors" for d in archive.DOMAINS} | {
+    assert set(first) == {f"{d}.safetensors" for d in benchmark.DOMAINS} | {
         "index.json",
         "NOTICE.md",
         "manifest.json",
@@ -128,13 +127,13 @@ def test_other_names_and_duplicates_of_another_set_are_left_out(
     monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path))
     one = icon_set("@toys/one", {"key": SQUARE, "car-fill": SQUARE}, {"": "outline", "fill": "solid"})
     twin = icon_set("@toys/twin", {"key": SQUARE, "car-off": SQUARE}, {"": "outline"})
-    files.write_dir(archive.directory(), archive_files([one, twin, sketches(rules())]))
+    files.write_dir(benchmark.directory(), archive_files([one, twin, sketches(rules())]))
     key = {"class": "key", "set": "one", "icon": "key", "licence": "MIT"}
-    assert archive.index("outline") == [key]
-    assert archive.index("solid") == [{**key, "class": "car", "icon": "car-fill"}]
-    assert archive.index("color") == []
-    assert archive.tensors("outline")["labels"].tolist() == [rules().classes.index("key")]
-    assert archive.tensors("outline")["groups"].tolist() == [0]
+    assert benchmark.index("outline") == [key]
+    assert benchmark.index("solid") == [{**key, "class": "car", "icon": "car-fill"}]
+    assert benchmark.index("color") == []
+    assert benchmark.tensors("outline")["labels"].tolist() == [rules().classes.index("key")]
+    assert benchmark.tensors("outline")["groups"].tolist() == [0]
 
 
 def test_without_the_archive_the_command_to_get_it_is_said(
@@ -148,7 +147,7 @@ def test_without_the_archive_the_command_to_get_it_is_said(
 
 @pytest.mark.usefixtures("shared_cache")
 def test_both_sizes_show_the_same_images_in_the_same_order() -> None:
-    for domain in archive.DOMAINS:
+    for domain in benchmark.DOMAINS:
         small, large = cache.images(ICONS, domain), cache.images(ICONS_64, domain)
         pooled = torch.nn.functional.avg_pool2d(large.double(), 2).round()
         assert torch.equal(small.double(), pooled)
@@ -158,7 +157,7 @@ def test_both_sizes_show_the_same_images_in_the_same_order() -> None:
 @pytest.mark.usefixtures("shared_cache")
 def test_groups_are_sets_and_each_sketch_is_its_own() -> None:
     assert ICONS.captions is not None
-    for domain in archive.DOMAINS:
+    for domain in benchmark.DOMAINS:
         groups = cache.groups(ICONS, domain)
         assert groups is not None
         names = ICONS.captions(domain)

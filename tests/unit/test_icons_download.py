@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from fedscal.cli import app
-from fedscal.data.icons import archive, download, rows
-from fedscal.data.icons.download import Registry, fetch, fetch_all, missing
-from fedscal.errors import DataRefused, UsageError
+from fedscal.core.errors import DataRefused, UsageError
+from fedscal.data.icons import archive, benchmark, npm
+from fedscal.data.icons.npm import Registry, fetch, fetch_all, missing
 from icon_packages import Served, icon_set, registry, whole_lock
 
 PACKAGE, DATA = icon_set("@toys/mono", {"key": "<path d='M0 0h9v9z'/>"}, {"": "outline"})
@@ -104,7 +104,7 @@ def test_another_hosts_tarball_is_asked_from_the_given_registry(tmp_path: Path) 
 
 
 def test_a_body_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "_LARGEST", 300)
+    monkeypatch.setattr(npm, "_LARGEST", 300)
     with registry() as served:
         served.add(PACKAGE, bytes(301))
         with pytest.raises(DataRefused, match=r"@toys/mono 1\.0\.0 is larger than 300 bytes"):
@@ -130,7 +130,7 @@ def toy_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Served:
     """Serve the toy packages as if they were the lock, into a cache of their own."""
     lock = whole_lock()
     monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path))
-    monkeypatch.setattr(rows, "packages", lambda: tuple(entry for entry, _ in lock))
+    monkeypatch.setattr(archive, "packages", lambda: tuple(entry for entry, _ in lock))
     with registry() as served:
         for entry, data in lock:
             served.add(entry, data)
@@ -144,8 +144,8 @@ def test_the_command_fetches_draws_and_goes_on_after_an_interruption(toy_registr
     command = ["data", "get", "icons", "--registry", toy_registry.address]
     failed = CliRunner().invoke(app, command)
     assert isinstance(failed.exception, DataRefused)
-    assert not archive.is_whole()
-    kept = {path.name for path in (archive.folder() / "tarballs").iterdir()}
+    assert not benchmark.is_whole()
+    kept = {path.name for path in (benchmark.folder() / "tarballs").iterdir()}
     toy_registry.answers[path] = whole
     toy_registry.asked.clear()
     assert CliRunner().invoke(app, command).exit_code == 0
@@ -157,16 +157,16 @@ def test_the_command_fetches_draws_and_goes_on_after_an_interruption(toy_registr
 
 def test_a_damaged_archive_is_drawn_again_from_the_kept_tarballs(toy_registry: Served) -> None:
     told = Steps()
-    rows.fetch(toy_registry.address, told)
+    benchmark.fetch(toy_registry.address, told)
     assert told.stages == [("fetching icon sets", 5), ("drawing icons", 5)]
     assert told.steps == 10
-    path = archive.directory() / "solid.safetensors"
+    path = benchmark.directory() / "solid.safetensors"
     sound = path.read_bytes()
     path.write_bytes(sound[:-1])
     with pytest.raises(DataRefused, match="damaged: fedscal data get icons"):
-        archive.tensors("solid")
+        benchmark.tensors("solid")
     toy_registry.asked.clear()
-    rows.fetch("http://unused.invalid", told)
+    benchmark.fetch("http://unused.invalid", told)
     assert path.read_bytes() == sound
     assert told.stages[2:] == [("drawing icons", 5)]
 
@@ -176,5 +176,5 @@ def test_missing_tools_are_said_before_anything_is_fetched(
 ) -> None:
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.raises(UsageError, match=r"pip install 'fedscal\[icons\]'"):
-        rows.fetch(toy_registry.address, Steps())
+        benchmark.fetch(toy_registry.address, Steps())
     assert toy_registry.asked == []

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from tools import relock_icons as relock
 
-from fedscal.data.icons import relock
-from fedscal.errors import DataRefused
+from fedscal.core.errors import DataRefused
 from icon_packages import package, registry, tarball
 
 

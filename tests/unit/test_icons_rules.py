@@ -7,10 +7,10 @@ from importlib import resources
 
 import pytest
 
+from fedscal.core.files import sha256
 from fedscal.data.icons import lock
-from fedscal.data.icons.archive import DOMAINS, VERSION
+from fedscal.data.icons.benchmark import DOMAINS, VERSION
 from fedscal.data.icons.rules import parse, rules
-from fedscal.files import sha256
 
 MONO = {"": "outline", "fill": "solid"}
 SIZED = {"24-regular": "outline", "24-filled": "solid"}
@@ -136,4 +136,4 @@ def test_the_lock_names_no_host() -> None:
 def test_other_rules_or_packages_need_another_version() -> None:
     folder = resources.files("fedscal.data.icons")
     digest = sha256(b"".join((folder / name).read_bytes() for name in ("classes.toml", "lock.json")))
-    assert (VERSION, digest[:16]) == (1, "e43127b3a5bfbe01"), "raise archive.VERSION, or old caches stay"
+    assert (VERSION, digest[:16]) == (1, "e43127b3a5bfbe01"), "raise benchmark.VERSION, or old caches stay"

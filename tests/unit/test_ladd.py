@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedscal.errors import TooFewClients
-from fedscal.objective.distillation import Distillation
-from fedscal.objective.self_training import SelfTraining, trusted
-from fedscal.objective.style import style
+from fedscal.client.style import style
+from fedscal.client.terms.distillation import Distillation
+from fedscal.client.terms.self_training import SelfTraining, trusted
+from fedscal.core.errors import TooFewClients
+from fedscal.core.types import Sweep
 from fedscal.server.rule import Briefing, ServerState
-from fedscal.server.style_clusters import StyleClusters
-from fedscal.types import Sweep
+from fedscal.server.rules.style_clusters import StyleClusters
 from toys import fixed_step, prediction, reply, sure
 
 
@@ -65,7 +65,7 @@ def test_a_style_is_the_mean_over_images_however_many() -> None:
 
 def test_clients_of_like_style_share_a_cluster() -> None:
     state = begun(StyleClusters())
-    labels = [int(state.notes[f"cluster/{client}"]) for client in "abcd"]
+    labels = [int(state.per_client[client]["cluster"]) for client in "abcd"]
     assert labels[0] == labels[1] != labels[2] == labels[3]
 
 
@@ -115,12 +115,12 @@ def test_late_teachers_are_running_means_of_their_clusters_models() -> None:
 def test_styles_that_cannot_be_used_are_passed_over() -> None:
     odd = {"nan": {"amplitude": torch.full((1, 3, 3), torch.nan)}, "shape": {"amplitude": torch.ones(2)}}
     state = StyleClusters().init(Briefing(model(0.0), "backbone.weight", profiles={**BRIGHT_AND_DARK, **odd}))
-    assert "cluster/nan" not in state.notes
+    assert "nan" not in state.per_client
     assert StyleClusters().deployed(state, "shape")["head.weight"].item() == 5.0
 
 
 def test_fewer_than_three_styles_are_refused() -> None:
-    with pytest.raises(TooFewClients, match="at least three clients; 2 told theirs"):
+    with pytest.raises(TooFewClients, match="at least three clients; 2 sent theirs"):
         StyleClusters().init(Briefing(model(0.0), "backbone.weight", profiles=styles(a=1.0, b=2.0)))
 
 

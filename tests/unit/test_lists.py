@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedscal.data.folders import scan
-from fedscal.errors import DataRefused
+from fedscal.core.errors import DataRefused
+from fedscal.data.folders.scan import scan
 
 Listed = dict[str, list[tuple[str, str | None]]]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from fedscal.report.table import Table, as_markdown
+from fedscal.core.table import Table, as_markdown
 
 HOSTILE = (
     *(

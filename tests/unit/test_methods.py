@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from fedscal.errors import UsageError
+from fedscal.client.terms.alignment import Alignment
+from fedscal.client.terms.contrastive import Contrastive
+from fedscal.client.terms.distillation import Distillation
+from fedscal.client.terms.local_classifier import LocalClassifier
+from fedscal.client.terms.proximal import Proximal
+from fedscal.client.terms.shot import Shot
+from fedscal.client.terms.two_phase import TwoPhase
+from fedscal.core.errors import UsageError
+from fedscal.core.options import as_typed
+from fedscal.experiment.spec import RunSpec
 from fedscal.methods import METHODS, build_objective, build_rule, hyperparameters, parts_of
-from fedscal.objective.alignment import Alignment
-from fedscal.objective.contrastive import Contrastive
-from fedscal.objective.distillation import Distillation
-from fedscal.objective.local_classifier import LocalClassifier
-from fedscal.objective.proximal import Proximal
-from fedscal.objective.shot import Shot
-from fedscal.objective.two_phase import TwoPhase
-from fedscal.server.average import Average
-from fedscal.server.dual_adapt import DualAdapt
+from fedscal.server.aggregation import Aggregation
 from fedscal.server.rule import Frozen, Isolated
-from fedscal.server.style_clusters import StyleClusters
-from fedscal.server.weighted_clusters import WeightedClusters
+from fedscal.server.rules.average import Average
+from fedscal.server.rules.dual_adapt import DualAdapt
+from fedscal.server.rules.style_clusters import StyleClusters
+from fedscal.server.rules.weighted_clusters import WeightedClusters
 
 
 @pytest.mark.parametrize(
@@ -44,7 +49,7 @@ def test_hyperparameters_reach_the_part_that_declares_them() -> None:
     values = {"lambda_local": 3.0, "beta": 0.1, "aggregation": "size", "mu": 9.0}
     assert build_objective("fedscal", "shot", values).terms == (Shot(beta=0.1), Alignment(lambda_local=3.0))
     assert build_objective("fedprox", "shot", values).terms == (Shot(beta=0.1), Proximal(mu=9.0))
-    assert build_rule("fedscal", values) == Average(aggregation="size")
+    assert build_rule("fedscal", values) == Average(Aggregation("size"))
 
 
 def test_a_name_shared_by_two_parts_keeps_both_defaults() -> None:
@@ -52,6 +57,14 @@ def test_a_name_shared_by_two_parts_keeps_both_defaults() -> None:
         Proximal: 0.01,
         Contrastive: 1.0,
     }
+
+
+def test_keys_that_came_later_leave_the_digests_of_recorded_runs() -> None:
+    """A key without ``later=True`` would give every old run another digest; so would another default."""
+    recorded = {"fedloa": "7a52f724521d", "fedscal": "b2b357b213b7", "source-only": "b6f5fcb3bd5a"}
+    specs = {name: RunSpec.make(method=name, source="mnist") for name in recorded}
+    assert {name: spec.digest()[:12] for name, spec in specs.items()} == recorded
+    assert specs["fedloa"].replace(server_optimizer="adam").digest() != specs["fedloa"].digest()
 
 
 def test_unknown_names_lead_to_the_nearest() -> None:
@@ -70,3 +83,21 @@ def test_the_paper_s_defaults() -> None:
     assert {name: row.adaptation for name, row in METHODS.items() if row.adaptation != "shot"} == {
         "ladd": "self-training"
     }
+
+
+def documented() -> dict[str, list[str]]:
+    """Return the defaults that the tables of docs/methods.md name, by option."""
+    page = Path(__file__).parents[2] / "docs" / "methods.md"
+    tables = page.read_text().split("| option | default | meaning |\n")[1:]
+    rows = [row.split("|") for table in tables for row in table.split("\n\n")[0].splitlines()[1:]]
+    defaults: dict[str, list[str]] = {}
+    for row in rows:
+        defaults.setdefault(row[1].strip(" `"), []).append(row[2].strip(" `"))
+    return defaults
+
+
+def test_the_documented_options_are_those_declared_with_their_defaults() -> None:
+    declared = {
+        name: [as_typed(option.default) for _, option in parts] for name, parts in hyperparameters().items()
+    }
+    assert documented() == declared

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedscal import weights
-from fedscal.errors import UsageError
+from fedscal.core import weights
+from fedscal.core.errors import UsageError
 from fedscal.models.network import Network, predict
 from fedscal.models.registry import build_network
 from toys import NoiseViews, blobs, tiny_network

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedscal.errors import UsageError, nearest
-from fedscal.options import Option, construct, option, options_of
+from fedscal.core.errors import UsageError, nearest
+from fedscal.core.options import Option, construct, option, options_of
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,25 @@ def test_whatever_is_given_ends_in_a_value_of_the_kind_or_a_usage_error(given_: 
         assert isinstance(declared.parse(given_), declared.kind)
     except UsageError as error:
         assert str(error).startswith(f"{name}=")  # noqa: PT017
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A part, and an option of its own with every mark."""
+
+    part: Part = field(default_factory=Part)
+    scale: float = option(1.0, "a scale", weight=True, later=True)
+
+
+def test_the_options_of_a_part_are_those_of_the_whole() -> None:
+    assert list(options_of(Whole)) == [*OPTIONS, "scale"]
+    assert construct(Whole, {"count": 5, "scale": 2.0}) == Whole(Part(count=5), 2.0)
+
+
+def test_weights_and_later_options_are_marked() -> None:
+    marked = options_of(Whole)["scale"]
+    assert (marked.weight, marked.later) == (True, True)
+    assert not any(declared.weight or declared.later for declared in OPTIONS.values())
 
 
 def test_construct_takes_its_own_values_and_leaves_the_others() -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fedscal.errors import ModelRefused, UsageError
-from fedscal.models.own import PERMISSION, allow_code, is_factory
+from fedscal.core.errors import ModelRefused, UsageError
+from fedscal.core.user_code import PERMISSION, allow_code
+from fedscal.experiment.spec import RunSpec
+from fedscal.models.custom import is_factory
 from fedscal.models.registry import build_network, check_model, fingerprint
-from fedscal.spec import RunSpec
 
 SHAPE = (1, 8, 8)
 CODE = """

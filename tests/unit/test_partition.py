@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedscal.core.errors import UsageError
 from fedscal.data.partition import shards
-from fedscal.errors import UsageError
 
 
 def generator(seed: int = 0) -> torch.Generator:

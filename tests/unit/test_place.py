@@ -11,23 +11,23 @@ import torch
 from torch import Tensor, nn
 
 from elsewhere import elsewhere
-from fedscal import weights
-from fedscal.build import network_for
-from fedscal.client import ClientData, Training, local_update
+from fedscal.client.training import ClientData, Training, local_update
+from fedscal.core import weights
+from fedscal.core.errors import OutOfSpace, UsageError
+from fedscal.core.rng import Streams
+from fedscal.core.types import Package, Prediction, Reply
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.views import AugmentedViews
-from fedscal.drivers.in_process import InProcess
-from fedscal.drivers.site import Site
-from fedscal.errors import OutOfSpace, UsageError
+from fedscal.experiment.experiment import network_of
+from fedscal.experiment.pretrain import SourceTraining, pretrain
+from fedscal.experiment.spec import RunSpec
+from fedscal.losses import negative_diversity, prediction_entropy
 from fedscal.methods import METHODS, build_objective
-from fedscal.models import place
+from fedscal.models import device as place
+from fedscal.models.device import computes_in_bfloat16, find_device, in_pieces, put
 from fedscal.models.network import Network
-from fedscal.models.place import computes_in_bfloat16, find_device, in_pieces, put
-from fedscal.models.pretrain import SourceTraining, pretrain
-from fedscal.objective.functional import negative_diversity, prediction_entropy
-from fedscal.rng import Streams
-from fedscal.spec import RunSpec
-from fedscal.types import Package, Prediction, Reply
+from fedscal.runtime.local import LocalDriver
+from fedscal.runtime.service import ClientService
 from toys import SIDE, Kept, blobs, tiny_network
 
 VIEWS = AugmentedViews(mean=(0.5,), std=(0.25,), flip=True)
@@ -51,10 +51,10 @@ def update(network: Network, method: str = "fedscal", training: Training = TRAIN
     ]
 
 
-def site(network: Network) -> Site:
+def site(network: Network) -> ClientService:
     images, labels = blobs(20)
     data, objective = ClientData(images, VIEWS), build_objective("fedscal", "shot", {})
-    return Site({"c": data}, {"c": labels}, network, objective, TRAINING, seed=0)
+    return ClientService({"c": data}, {"c": labels}, network, objective, TRAINING, seed=0)
 
 
 def largest_gap(a: Reply, b: Reply) -> float:
@@ -211,7 +211,7 @@ def test_source_training_is_the_same_in_pieces() -> None:
 def test_pieces_are_refused_with_batchnorm(toy_benchmark: Benchmark) -> None:
     spec = RunSpec.make(benchmark="toy", micro_batch=4)
     with pytest.raises(UsageError, match="BatchNorm in tiny are those of a whole batch"):
-        network_for(spec, toy_benchmark)
+        network_of(spec, toy_benchmark)
 
 
 def full(images: Tensor) -> Prediction:
@@ -221,7 +221,7 @@ def full(images: Tensor) -> Prediction:
 def test_a_full_device_ends_the_run_and_names_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     network = tiny_network()
     start = weights.snapshot(network.state_dict())
-    driver = InProcess(["c"], [site(network)], Kept())
+    driver = LocalDriver(["c"], [site(network)], Kept())
     monkeypatch.setattr(network, "forward", full)
     with pytest.raises(OutOfSpace, match="set micro_batch"):
         list(driver.exchange({"c": Package(1, 0.05, {"server": start})}))

@@ -7,15 +7,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedscal import weights
+from fedscal.core import weights
+from fedscal.core.errors import DataRefused
+from fedscal.core.rng import stream
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.registry import BENCHMARKS
-from fedscal.errors import DataRefused
+from fedscal.experiment.experiment import Experiment
+from fedscal.experiment.pretrain import SourceTraining, Trained, held_out_rows, pretrain
+from fedscal.experiment.source import source_model
+from fedscal.experiment.spec import RunSpec
 from fedscal.models.network import Network, predict
-from fedscal.models.pretrain import SourceTraining, Trained, held_out_rows, pretrain
-from fedscal.rng import stream
-from fedscal.source import source_model
-from fedscal.spec import RunSpec
 from toys import NoiseViews, blobs, tiny_network
 
 IMAGES, LABELS = blobs(60)
@@ -136,4 +137,4 @@ def test_the_source_model_of_a_run_keeps_to_its_benchmarks_groups(
     grouped = replace(toy_benchmark, groups=lambda domain: torch.zeros(30, dtype=torch.int64))
     monkeypatch.setitem(BENCHMARKS, "toy", grouped)
     with pytest.raises(DataRefused, match="one group"):
-        source_model(RunSpec.make(benchmark="toy", pretrain_epochs=1))
+        source_model(Experiment.build(RunSpec.make(benchmark="toy", pretrain_epochs=1)))

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from fedscal.core.text import duration, percent, signed, size, spans, spread
+from fedscal.experiment.load import load_run, natural
+from fedscal.experiment.outcome import client_rows, domain_rows, epoch_grid, failures, outcome, warnings
 from fedscal.report import write_report
-from fedscal.report.load import load_run, natural
-from fedscal.report.model import client_rows, domain_rows, epoch_grid, failures, outcome, warnings
-from fedscal.report.text import duration, percent, signed, size, spans, spread
 from fedscal.report.verdict import judge, standing
 
 pytest.importorskip("jinja2")
@@ -185,7 +185,7 @@ def test_a_summary_older_than_the_metrics_does_not_count(tmp_path: Path) -> None
     lines = make_lines()
     run = load_run(write_run(tmp_path, lines, summarise(lines[:3])))
     assert not run.finished
-    assert outcome(run).last["average"] == 92.5
+    assert outcome(run).accuracy.last.average == 92.5
 
 
 @pytest.mark.parametrize("rounds", [0, 1])

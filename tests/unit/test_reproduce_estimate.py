@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import layouts
-from fedscal.reproduce.datasets import locate
-from fedscal.reproduce.estimate import Pace, Passes, estimate, passes, seconds_of_run, seconds_of_source
-from fedscal.reproduce.tables import datasets_of, entries, table
-from fedscal.spec import RunSpec
+from fedscal.experiment.spec import RunSpec
+from fedscal.paper.datasets import locate
+from fedscal.paper.estimate import Pace, Passes, estimate, passes, seconds_of_run, seconds_of_source
+from fedscal.paper.tables import datasets_of, entries, table
 
 PACE = Pace(forward=0.01, forward_backward=0.1, where="here")
 

@@ -7,15 +7,15 @@ from importlib import resources
 
 import pytest
 
-from fedscal.reproduce.datasets import DATASETS
-from fedscal.reproduce.printed import ALL, AVERAGE, accuracies, recomputed, seconds, slips
-from fedscal.reproduce.tables import TABLES, protocol
+from fedscal.paper.datasets import DATASETS
+from fedscal.paper.printed import ALL, AVERAGE, accuracies, recomputed, seconds, slips
+from fedscal.paper.tables import TABLES, protocol
 
 BLOCKS = [block for blocks in TABLES.values() for block in blocks]
 
 
 def printed_rows() -> list[dict[str, str]]:
-    folder = resources.files("fedscal.reproduce")
+    folder = resources.files("fedscal.paper")
     names = ("results.csv", "analysis.csv")
     return [row for name in names for row in csv.DictReader((folder / name).read_text().splitlines())]
 

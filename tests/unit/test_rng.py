@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedscal.rng import Streams, compute_threads, stream, stream_seed
+from fedscal.core.rng import Streams, compute_threads, stream, stream_seed
 
 
 def numbers(generator: torch.Generator) -> list[float]:

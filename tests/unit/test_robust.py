@@ -7,13 +7,17 @@ import math
 import pytest
 import torch
 
-from fedscal.errors import UsageError
-from fedscal.federation import Schedule, federate
-from fedscal.server import robust, statistics
-from fedscal.server.average import Average
+from fedscal.core.errors import UsageError
+from fedscal.core.options import construct
+from fedscal.core.types import Failure, Reply
+from fedscal.experiment.spec import RunSpec
+from fedscal.server import aggregation as robust
+from fedscal.server import statistics
+from fedscal.server.aggregation import Aggregation
+from fedscal.server.rounds import Schedule, federate
 from fedscal.server.rule import ServerState
-from fedscal.spec import RunSpec
-from fedscal.types import Failure, Reply
+from fedscal.server.rules.average import Average
+from fedscal.server.screen import NormLimit
 
 
 def models(*values: float, counters: tuple[int, ...] = ()) -> list[dict[str, torch.Tensor]]:
@@ -49,7 +53,7 @@ def test_krum_takes_the_one_in_the_crowd():
     [("uniform", 1, 1), ("median", 1, 3), ("trimmed-mean", 2, 5), ("krum", 1, 5), ("krum", 2, 7)],
 )
 def test_how_many_replies_are_needed(aggregation, attackers, least):
-    assert Average(aggregation=aggregation, attackers=attackers).least_replies() == least
+    assert Average(Aggregation(aggregation, attackers)).least_replies() == least
 
 
 class Told:
@@ -77,7 +81,7 @@ def one_round(rule: Average, **values: float):
 
 
 def test_a_reply_that_went_too_far_is_dropped_and_named():
-    done = one_round(Average(norm_limit=10), a=1.0, b=1.5, c=2.0, d=1000.0)
+    done = one_round(Average(limit=NormLimit(10)), a=1.0, b=1.5, c=2.0, d=1000.0)
     # The median of 1, 1.5, 2, 1000 is 1.75; 1000 / 1.75 = 571.
     assert done.failures == [Failure("d", "went 571 times as far as the median client in its parameters")]
     assert done.state.models["server"]["w"].item() == 1.5
@@ -109,7 +113,7 @@ FAR = {
 @pytest.mark.parametrize("kind", FAR)
 def test_statistics_count_in_the_limit_and_in_krum(kind):
     server = with_statistics(0.0, 1.0, 0.0)
-    found = robust.relative_steps([FAR[kind], *HONEST[:5]], server)
+    found = statistics.relative_steps([FAR[kind], *HONEST[:5]], server)
     assert found["parameters"][0] == 1.0
     assert found["statistics"][0] > 10
     assert max(found["statistics"][1:]) < 3
@@ -125,14 +129,14 @@ def test_statistics_count_in_the_limit_and_in_krum(kind):
 def test_a_negative_variance_is_dropped_by_name_whatever_the_rule(keys):
     bad = {"odd": with_statistics(0.1, -1e6), **{f"c{n}": model for n, model in enumerate(HONEST[:5])}}
     state = ServerState({"server": with_statistics(0.0, 1.0, 0.0)})
-    done = next(iter(federate(Average(**keys), Told(bad), state, Schedule(1, 1.0, 0.1), seed=0)))
+    done = next(iter(federate(construct(Average, keys), Told(bad), state, Schedule(1, 1.0, 0.1), seed=0)))
     assert done.failures == [Failure("odd", "the variance 'n.running_var' is negative")]
     assert done.state.models["server"]["n.running_var"].item() == pytest.approx(1.0, abs=0.2)
 
 
 def test_a_limit_needs_somebody_who_moved():
     still = with_statistics(0.0, 1.0)
-    assert robust.relative_steps([still, still, with_statistics(5.0, 1.0)], still) == {}
+    assert statistics.relative_steps([still, still, with_statistics(5.0, 1.0)], still) == {}
 
 
 def test_without_a_limit_nobody_is_dropped():
@@ -140,7 +144,7 @@ def test_without_a_limit_nobody_is_dropped():
 
 
 def test_too_few_good_replies_make_a_void_round():
-    done = one_round(Average(aggregation="krum", norm_limit=10), a=1.0, b=1.5, c=2.0, d=1000.0, e=1.0)
+    done = one_round(Average(Aggregation("krum"), NormLimit(10)), a=1.0, b=1.5, c=2.0, d=1000.0, e=1.0)
     assert done.replies == []
     assert done.state.models["server"]["w"].item() == 0
     assert "needs 5" in done.failures[0].reason
@@ -148,7 +152,7 @@ def test_too_few_good_replies_make_a_void_round():
 
 
 def test_an_aggregation_that_can_do_nothing_is_refused(toy_benchmark, tmp_path):
-    from fedscal.run import adapt
+    from fedscal.experiment.run import adapt
 
     spec = RunSpec.make(benchmark="toy", method="fedloa", aggregation="krum", participation=1.0)
     with pytest.raises(UsageError, match="aggregation=krum needs at least 5 clients in a round, and 4"):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from fedscal.core.types import Failure, Groups, Package, Reply
 from fedscal.server.screen import fault, screen
-from fedscal.types import Failure, Groups, Package, Reply
 from toys import model, reply
 
 MODEL = {**model(0.0, counter=7), "norm.running_var": torch.tensor([2.0])}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedscal.significance import holm, sign_flip_p, sign_test_p, smallest_p, wilson
+from fedscal.compare.significance import holm, sign_flip_p, sign_test_p, smallest_p, wilson
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from fedscal.cli.jobs import gather
+from fedscal.client.terms.shot import Shot
+from fedscal.core.errors import UsageError
 from fedscal.data.benchmark import Benchmark
-from fedscal.errors import UsageError
+from fedscal.experiment.spec import RunSpec, environment_keys, parse_assignments, read_recipe
 from fedscal.methods import ADAPTATIONS, METHODS
-from fedscal.objective.shot import Shot
-from fedscal.spec import RunSpec, environment_keys, parse_assignments, read_recipe
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from fedscal.objective.step import Models, Step
-from fedscal.types import Prediction
+from fedscal.client.step import Models, Step
+from fedscal.core.types import Prediction, Sweep
 from toys import prediction
 
 
@@ -55,6 +56,40 @@ def test_each_pass_is_made_once_on_its_own_view() -> None:
     assert (current.sizes, server.sizes, drawn) == ([2, 2], [2], ["weak", "strong"])
 
 
+@pytest.mark.parametrize(("name", "passes"), [("strong", [1, 2]), ("mixed", [1, 1])])
+def test_the_weak_view_is_passed_first_whatever_is_used_first(name: str, passes: list[int]) -> None:
+    # The statistics of BatchNorm depend on the order of the passes.
+    step, _, _, _ = build()
+    seen: list[int] = []
+
+    def current(images: Tensor) -> Prediction:
+        seen.append(int(images[0, 0]))
+        return prediction(images)
+
+    step.models = replace(step.models, current=current)
+    getattr(step, name)
+    assert seen == passes
+    _ = step.weak
+    assert seen == passes
+
+
+def test_a_sweep_runs_when_it_is_used_and_not_when_it_is_shown() -> None:
+    runs: list[int] = []
+
+    def run() -> Prediction:
+        runs.append(1)
+        return prediction([[0.0, 1.0]])
+
+    other = prediction([[5.0, 0.0]])
+    sweep = Sweep(run, {"teacher": other})
+    assert repr(sweep) == "Sweep(done=False, others=['teacher'])"
+    assert sweep.by("teacher") is other
+    assert (runs, sweep.done) == ([], False)
+    assert sweep.logits.tolist() == sweep.by("nobody").logits.tolist() == [[0.0, 1.0]]
+    assert sweep.entropies.shape == (1,)
+    assert (runs, sweep.done) == ([1], True)
+
+
 def test_a_joint_pass_shows_both_views_at_once_and_parts_them_again() -> None:
     step, current, _, _ = build(joint=True)
     assert (step.weak.logits.unique().tolist(), step.strong.features.unique().tolist()) == ([1], [2])
@@ -87,9 +122,9 @@ def test_the_previous_model_may_be_missing_but_the_servers_may_not() -> None:
         Models(prediction, None, None, None, [], False),
     )
     assert step.previous is None
-    with pytest.raises(AssertionError, match=r"Need\.SERVER$"):
+    with pytest.raises(LookupError, match=r"Models\.server is not there; .*Need\.SERVER$"):
         _ = step.server
-    with pytest.raises(AssertionError, match=r"Need\.SERVER_ONCE$"):
+    with pytest.raises(LookupError, match=r"Models\.server_once is not there; .*Need\.SERVER_ONCE$"):
         _ = step.server_once
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from fedscal.core.errors import DataRefused, UsageError
+from fedscal.data.folders.subset import SUBSETS, with_classes
+from fedscal.data.folders.tree import File, Tree
 from fedscal.data.registry import benchmark
-from fedscal.data.subset import SUBSETS, with_classes
-from fedscal.data.tree import File, Tree
-from fedscal.errors import DataRefused, UsageError
 
 
 def tree(root: Path, **domains: str) -> Tree:

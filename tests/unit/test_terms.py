@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from fedscal.objective.alignment import Alignment
-from fedscal.objective.contrastive import Contrastive
-from fedscal.objective.proximal import Proximal
-from fedscal.objective.shot import Shot
-from fedscal.objective.step import Models, Step
-from fedscal.objective.term import Need, Objective
+from fedscal.client.step import Models, Step
+from fedscal.client.term import Need, Objective, State, Term
+from fedscal.client.terms.alignment import Alignment
+from fedscal.client.terms.contrastive import Contrastive
+from fedscal.client.terms.proximal import Proximal
+from fedscal.client.terms.shot import Shot
+from fedscal.core.options import option
 from toys import fixed_step, prediction, sure
 
 STATE = {
@@ -195,6 +197,27 @@ def test_contrastive_is_zero_at_the_first_participation() -> None:
 
 
 # Objective
+
+
+@dataclass(frozen=True)
+class Smallest(Term):
+    """What a term must have, and nothing more."""
+
+    name: ClassVar[str] = "smallest"
+    nu: float = option(0.5, "weight of nothing", low=0, weight=True)
+    other: float = option(0.0, "another number", low=0)
+
+    def loss(self, step: Step, state: State) -> tuple[Tensor, State]:
+        return torch.tensor(self.nu), state
+
+
+def test_a_term_has_defaults_for_all_but_its_name_and_its_loss() -> None:
+    term = Smallest()
+    assert (term.needs, term.scalars, term.report({})) == (frozenset(), (), {})
+    assert term.prepare(prediction([[0.0, 1.0]]), None) == {}
+    assert not term.null
+    assert Smallest(nu=0.0, other=3.0).null, "a term whose weights are all 0"
+    assert not Shot(beta=0.0).null, "an adaptation stays"
 
 
 def test_an_objective_is_the_sum_of_its_active_terms() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from fedscal.errors import ModelRefused, UsageError
+from fedscal.core.errors import ModelRefused, UsageError
 from fedscal.models.registry import build_network, check_model, fingerprint, normalisation
 from fedscal.models.timm_models import TimmBackbone
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedscal.objective.term import Need
-from fedscal.objective.ucon import (
+from fedscal.client.term import Need
+from fedscal.client.terms.ucon import (
     Ucon,
     attraction,
     confidence_ratio,

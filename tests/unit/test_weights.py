@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedscal import weights
-from fedscal.errors import ModelRefused
+from fedscal.core import weights
+from fedscal.core.errors import ModelRefused
 from toys import model, tiny_network
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.int64, torch.uint8)

@@ -7,44 +7,85 @@ import signal
 import sys
 import tempfile
 import traceback
+from importlib import import_module
 from types import FrameType
 from typing import NoReturn
 
 import click
 import typer
 import typer.core
+import typer.main
 
-from fedscal.cli import data, flower, inspect, jobs, reproduce, use
-from fedscal.cli.output import print_error
-from fedscal.errors import FedscalError, OutOfSpace, shortened, shown
+from fedscal.core.errors import FedscalError, OutOfSpace, shortened, shown
 
 # The typer that Flower pins would mask brackets in plain help as if rich were to print them.
 typer.core.HAS_RICH = False
+_COMMANDS = {
+    "run": ("jobs:run", "adapt a source model to unlabelled clients"),
+    "compare": ("jobs:compare", "run a grid of methods, seeds or any keys; tables and tests"),
+    "reproduce": ("reproduce:reproduce", "make a table of the paper beside its printed numbers"),
+    "pretrain": ("jobs:pretrain", "train the source model only"),
+    "init": ("use:init", "write a recipe for a folder of images"),
+    "audit": ("use:audit", "check a model on a few labelled images"),
+    "predict": ("use:predict", "ask a model about images"),
+    "export": ("use:export", "write a model for other programs, with its card"),
+    "report": ("inspect:report", "write the page of a run, or of several"),
+    "methods": ("inspect:methods", "list the methods and the local adaptations"),
+    "keys": ("inspect:keys", "list every key of a run"),
+    "doctor": ("inspect:doctor", "check this machine, a run or a federation"),
+    "data": ("data:app", "data sets: list, get, check, show"),
+    "flower": ("flower:app", "a federation of real machines"),
+}
+"""Every command: where it is, and its line in the help. Its module is imported when it is called."""
+
+
+class _Commands(typer.core.TyperGroup):
+    """A group that imports a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, name = _COMMANDS[cmd_name][0].partition(":")
+        target = getattr(import_module(f"fedscal.cli.{module}"), name)
+        if isinstance(target, typer.Typer):
+            return typer.main.get_group(target)
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        alone.command(cmd_name)(target)
+        return typer.main.get_command(alone)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table's lines."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Adapt an image classifier to sites whose data look different, are unlabelled, and may not leave.",
 )
-app.command("run")(jobs.run)
-app.command("compare")(jobs.compare)
-app.command("reproduce")(reproduce.reproduce)
-app.command("pretrain")(jobs.pretrain)
-app.command("init")(use.init)
-app.command("audit")(use.audit)
-app.command("predict")(use.predict)
-app.command("export")(use.export)
-app.command("report")(inspect.report)
-app.command("methods")(inspect.methods)
-app.command("keys")(inspect.keys)
-app.command("doctor")(inspect.doctor)
-app.add_typer(data.app, name="data")
-app.add_typer(flower.app, name="flower")
 
 
-_KNOCK_AGAIN = 2.0
-"""Seconds between an interrupt that nobody seems to have heard and the next."""
+@app.callback()
+def _options() -> None:
+    """Options of all commands: none."""
+
+
+def print_error(text: str) -> None:
+    """Print what went wrong, on stderr and as it is."""
+    sys.stderr.write(text + "\n")
+
+
+_REARM = 2.0
+"""Seconds after which an interrupt that was lost is raised again."""
 
 
 class Interrupted(BaseException):
@@ -56,10 +97,10 @@ class Interrupted(BaseException):
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    # An exception that comes up inside a destructor or a library's import is lost: knock again until heard.
+    # An exception that comes up inside a destructor or a library's import is lost: it is raised again.
     if hasattr(signal, "setitimer"):
         signal.signal(signal.SIGALRM, lambda _, frame: _stop(number, frame))
-        signal.setitimer(signal.ITIMER_REAL, _KNOCK_AGAIN)
+        signal.setitimer(signal.ITIMER_REAL, _REARM)
     raise Interrupted(number)
 
 
@@ -68,7 +109,7 @@ def _listen() -> None:
         signal.signal(number, _stop)
 
 
-def _heard() -> None:
+def _disarm() -> None:
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -85,12 +126,12 @@ def main() -> None:
         print_error(f"error: {error}")
         sys.exit(error.exit_code)
     except click.ClickException as error:  # a command line that click cannot read
-        said = io.StringIO()
-        error.show(said)
-        print_error(shortened(said.getvalue().rstrip()))
+        text = io.StringIO()
+        error.show(text)
+        print_error(shortened(text.getvalue().rstrip()))
         sys.exit(error.exit_code)
     except Interrupted as signalled:
-        _heard()
+        _disarm()
         print_error(
             "interrupted. A run goes on with fedscal run --resume DIR, other commands by repeating them."
         )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedscal.models.own import allow_code
+from fedscal.core.user_code import allow_code
 
 
 def _permit(given: bool) -> bool:
@@ -20,6 +20,6 @@ AllowCode = Annotated[
     typer.Option(
         "--allow-code",
         callback=_permit,
-        help="Import the module that model=package.module:factory names. Trust it first.",
+        help="Import the modules that plugins= and model=package.module:factory name. Trust them first.",
     ),
 ]

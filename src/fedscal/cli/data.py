@@ -9,16 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from fedscal import files
 from fedscal.cli.output import console, listener, print_json, print_plain, table_of
+from fedscal.core import files
+from fedscal.core.errors import DataRefused
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.cache import Status, kinds, load, prepare, status
-from fedscal.data.contact_sheet import contact_sheet
-from fedscal.data.examine import Findings, examine
-from fedscal.data.folders import scan
+from fedscal.data.folders.examine import Findings, examine
+from fedscal.data.folders.scan import scan
+from fedscal.data.folders.subset import with_classes
 from fedscal.data.registry import BENCHMARKS, benchmark, is_folder
-from fedscal.data.subset import with_classes
-from fedscal.errors import DataRefused
 
 _MOST_CLASSES = 40
 """A table of more classes is not printed; ``--json`` has all counts."""
@@ -164,6 +163,8 @@ def show(
     out: Annotated[Path | None, typer.Option(help="Where to write the picture; default NAME.png.")] = None,
 ) -> None:
     """Draw a contact sheet: a row a class, a block of columns a domain; and an index of what it shows."""
+    from fedscal.data.folders.contact_sheet import contact_sheet
+
     path = out or Path(f"{name}.png")
     picture, index = contact_sheet(benchmark(name))
     files.write_bytes(path, picture)

@@ -1,4 +1,4 @@
-"""``fedscal flower keys | server | site | run | app | demo``: a federation of real machines, on Flower."""
+"""``fedscal flower certs | server | site | run | app | demo``: a federation of real machines, on Flower."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from typing import Annotated, Any, cast, get_args
 
 import typer
 
+from fedscal.cli import print_error
+from fedscal.cli.allow import AllowCode
 from fedscal.cli.jobs import Out, Quiet, Words, default_out, gather, show
-from fedscal.cli.output import listener, print_error, print_plain
-from fedscal.data.elsewhere import PREFIX, site_name
-from fedscal.drivers.flower import machines
-from fedscal.drivers.flower.endpoint import Endpoint
-from fedscal.drivers.flower.programs import program
-from fedscal.embedded import Embedded
-from fedscal.errors import UsageError
-from fedscal.extras import from_extra
-from fedscal.record import RunDirectory
-from fedscal.spec import RunSpec, parse_assignments
+from fedscal.cli.output import listener, print_plain
+from fedscal.core.errors import UsageError
+from fedscal.core.extras import from_extra
+from fedscal.data.remote import PREFIX, site_name
+from fedscal.experiment.run_directory import RunDirectory
+from fedscal.experiment.spec import RunSpec, parse_assignments
+from fedscal.flower import launch
+from fedscal.flower.endpoint import Endpoint
+from fedscal.flower.processes import flower_program
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="A federation of real machines, on Flower: keys, server, site, run, app, demo.",
+    help="A federation of real machines, on Flower: certs, server, site, run, app, demo.",
 )
 Server = Annotated[str, typer.Option("--server", metavar="HOST:PORT", help="Where the server listens.")]
 Insecure = Annotated[
@@ -33,12 +34,13 @@ ServerState = Annotated[
 ]
 _OPEN = (
     "WARNING: --insecure: weights travel in the clear and any machine may join. "
-    "Make keys: fedscal flower keys DIR --sites ..."
+    "Make keys: fedscal flower certs DIR --sites ..."
 )
 
 
+@app.command("keys", hidden=True)  # its name before
 @app.command()
-def keys(
+def certs(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them.")],
     sites: Annotated[str, typer.Option(metavar="a,b,c", help="The sites' names.")],
     host: Annotated[
@@ -47,10 +49,10 @@ def keys(
     days: Annotated[int, typer.Option(help="How long the certificates are valid.", min=1, max=3650)] = 365,
 ) -> None:
     """Make an authority, the server's certificate, and a key for every site; what is there is kept."""
-    with from_extra("flower", "fedscal flower keys"):
-        from fedscal.drivers.flower.keys import make_keys
+    with from_extra("flower", "fedscal flower certs"):
+        from fedscal.flower.certificates import make_certificates
     names = [site_name(name) for name in sites.split(",")]
-    for path in make_keys(folder, host.split(","), names, days):
+    for path in make_certificates(folder, host.split(","), names, days):
         print_plain(str(path))
     print_plain(
         f"Give each site its own folder, {folder}/<site>, by a safe way. ca.key and server.key stay here."
@@ -59,7 +61,9 @@ def keys(
 
 @app.command()
 def server(
-    keys: Annotated[Path | None, typer.Option(metavar="DIR", help="What 'fedscal flower keys' made.")] = None,
+    keys: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="What 'fedscal flower certs' made.")
+    ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "0.0.0.0",
     port: Annotated[int, typer.Option(help="The port to listen on.", min=1, max=65535)] = 8000,
     state: ServerState = Path("fedscal-server"),
@@ -67,16 +71,19 @@ def server(
         str, typer.Option(metavar="NAME", help="What stands before SuperLink: built-in or nginx.")
     ] = "built-in",
     insecure: Insecure = False,
+    allow_code: AllowCode = False,
 ) -> None:
     """Start the server: Flower's SuperLink behind a front that lets only sites in; until it is ended."""
-    program("flower-superlink")
-    if front not in get_args(machines.Front):
+    flower_program("flower-superlink")
+    if front not in get_args(launch.Front):
         raise UsageError(f"--front is built-in or nginx, not '{front[:40]}'.")
     if insecure:
         print_error(_OPEN)
     elif keys is None or not (keys / "server.key").is_file():
-        raise UsageError("give --keys DIR with the server's certificate: fedscal flower keys DIR --sites ...")
-    machines.serve(None if insecure else keys, host, port, state, print_plain, cast(machines.Front, front))
+        raise UsageError(
+            "give --keys DIR with the server's certificate: fedscal flower certs DIR --sites ..."
+        )
+    launch.run_server(None if insecure else keys, host, port, state, print_plain, cast(launch.Front, front))
 
 
 @app.command()
@@ -110,12 +117,13 @@ def site(
         ),
     ] = "",
     insecure: Insecure = False,
+    allow_code: AllowCode = False,
 ) -> None:
     """Start a site: a process that holds its images, and Flower's SuperNode; until it is ended."""
-    program("flower-supernode")
+    flower_program("flower-supernode")
     listed = _listed(apps)
     if not insecure and (key is None or not key.is_file()):
-        raise UsageError("give --key FILE, the site's key: fedscal flower keys makes it on the server.")
+        raise UsageError("give --key FILE, the site's key: fedscal flower certs makes it on the server.")
     if insecure:
         print_error(_OPEN)
     name = name or (key.resolve().parent.name if key else "")
@@ -125,15 +133,15 @@ def site(
     if data is None and "benchmark" not in own:
         raise UsageError("give --data DIR, the folder of the site's images.")
     authority = None if insecure or key is None else ca or key.parent / "ca.crt"
-    address = machines.Address.parse(server, authority)
+    address = launch.Address.parse(server, authority)
     state = state or Path(f"fedscal-site-{name}")
-    _check(machines.describe_site(name, data, own, state, listed), name)
-    machines.join(state, address, None if insecure else key, port, retry, print_plain)
+    _check(launch.describe_site(name, data, own, state, listed), name)
+    launch.run_site(state, address, None if insecure else key, port, retry, print_plain)
 
 
 def _listed(apps: str) -> list[str]:
     """Return the hashes of other apps that may run here; refuse what is none."""
-    from fedscal.drivers.flower.app_hash import allowed_hashes
+    from fedscal.flower.app_hash import allowed_hashes
 
     hashes = [text for text in apps.split(",") if text]
     allowed_hashes(hashes)
@@ -142,9 +150,12 @@ def _listed(apps: str) -> list[str]:
 
 def _check(spec: RunSpec, name: str) -> None:
     """Decode the site's images and hold them against the model, before anybody is told that it is there."""
+    from fedscal.experiment.experiment import Experiment
+    from fedscal.experiment.local import Local
+
     told = listener(quiet=False)
     try:
-        layout = Embedded(spec).find(told).of(name)
+        layout = Local().clients(Experiment.build(spec), told).of(name)
     finally:
         told.close()
     print_plain(f"{name}: {len(layout.rows[name][1]):,} images")
@@ -165,9 +176,10 @@ def run(
         int, typer.Option(help="Seconds until a site that does not answer is given up.", min=1)
     ] = 3600,
     quiet: Quiet = False,
+    allow_code: AllowCode = False,
 ) -> None:
     """Run a federation over the sites that are connected; on the server's machine, by who started it."""
-    program("flower-superlink")
+    flower_program("flower-superlink")
     given = {**gather(words), **({"source_model": str(model.resolve())} if model else {})}
     if sites:
         given["clients"] = PREFIX + sites.replace(",", "+")
@@ -180,16 +192,16 @@ def run(
     assert place is not None
     limits = {"wait": wait, "round-timeout": round_timeout}
     say = (lambda text: None) if quiet else print_plain
-    endpoint = Endpoint.read(machines.local(state))
-    machines.run(endpoint, given, place, limits, resume_dir is not None, say)
+    endpoint = Endpoint.read(launch.local_folder(state))
+    launch.run_federation(endpoint, given, place, limits, resume_dir is not None, say)
     show(RunDirectory(place), report=True, quiet=quiet, as_json=False)
 
 
 @app.command("app")
 def app_() -> None:
     """Print the sha256 of the Flower app of this version: the only one that its sites run."""
-    program("flower-superlink")
-    from fedscal.drivers.flower.app_hash import installed_hash
+    flower_program("flower-superlink")
+    from fedscal.flower.app_hash import installed_hash
 
     print_plain(installed_hash())
 
@@ -202,9 +214,9 @@ def demo(
     sites: Annotated[int, typer.Option(help="How many sites.", min=2, max=50)] = 3,
 ) -> None:
     """Run a whole federation on this machine: a server, sites with digits, two rounds."""
-    program("flower-superlink")
+    flower_program("flower-superlink")
     with from_extra("flower", "fedscal flower demo"):
-        from fedscal.drivers.flower.demo import demo
+        from fedscal.flower.demo import demo
     if folder.exists():
         raise UsageError(f"{folder} is there already: remove it, or give another directory.")
     show(RunDirectory(demo(folder.resolve(), sites, print_plain)), report=True, quiet=False, as_json=False)

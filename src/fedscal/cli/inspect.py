@@ -8,13 +8,11 @@ from typing import Annotated
 import typer
 
 from fedscal.cli.output import console, print_json, print_plain, table_of
-from fedscal.doctor import examine, examine_federation, examine_run
-from fedscal.drivers.flower.machines import Address
+from fedscal.client.term import Term
+from fedscal.core.options import Option, options_of
+from fedscal.core.user_code import load_plugins
+from fedscal.experiment.spec import RunSpec
 from fedscal.methods import ADAPTATIONS, METHODS, hyperparameters
-from fedscal.objective.term import Term
-from fedscal.options import Option, options_of
-from fedscal.report import write_comparison, write_report
-from fedscal.spec import RunSpec
 
 _COLUMNS = {
     "idea": "idea",
@@ -30,6 +28,8 @@ def report(
     out: Annotated[Path | None, typer.Option("--out", help="The page to write.")] = None,
 ) -> None:
     """Write the HTML report of a run, or one page that compares several."""
+    from fedscal.report import write_comparison, write_report
+
     if len(directories) == 1:
         path = write_report(directories[0], out=out)
     else:
@@ -39,6 +39,7 @@ def report(
 
 def methods(as_json: Json = False) -> None:
     """List the federated methods and the local adaptations."""
+    load_plugins()
     if as_json:
         rows = {
             name: {field: getattr(m, field) for field in ("title", "adaptation", *_COLUMNS)}
@@ -58,6 +59,7 @@ def _first_line(cls: type[Term]) -> str:
 
 def keys(as_json: Json = False) -> None:
     """List every key that run, compare and pretrain take, with its default and range."""
+    load_plugins()
     rows = [_key_row(o, str(o.default)) for o in options_of(RunSpec).values()]
     for declared in hyperparameters().values():
         parts = ", ".join(f"{part.__name__} {o.default}" for part, o in declared)
@@ -90,6 +92,9 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Check this machine: packages, disk, one real training step; keys, server and ports of a federation."""
+    from fedscal.cli.doctor import examine, examine_federation, examine_run
+    from fedscal.flower.launch import Address
+
     address = Address.parse(server, keys / "ca.crt" if keys else None) if server else None
     findings = [
         *examine(),

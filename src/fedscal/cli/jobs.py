@@ -9,25 +9,25 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedscal import compare_tables, files, grid
 from fedscal.cli import output
 from fedscal.cli.allow import AllowCode
 from fedscal.cli.many import end_with, execute_cells, show_tables
 from fedscal.cli.output import print_plain
-from fedscal.compare import cells_of
-from fedscal.data.folders import scan
-from fedscal.embedded import prepare_data
-from fedscal.errors import UsageError, nearest, shown
-from fedscal.models.own import check_permission
-from fedscal.record import RunDirectory
-from fedscal.report import write_comparison, write_report
-from fedscal.run import adapt, resume
-from fedscal.source import source_model
-from fedscal.spec import RunSpec, environment_keys, parse_assignments, read_recipe
+from fedscal.compare import grid
+from fedscal.core import files
+from fedscal.core.convert import dump
+from fedscal.core.errors import UsageError, nearest, shown
+from fedscal.data.folders.scan import scan
+from fedscal.experiment.spec import RunSpec, environment_keys, parse_assignments, read_recipe
+from fedscal.models.custom import check_permission
+
+if TYPE_CHECKING:
+    from fedscal.experiment.callbacks import Callback
+    from fedscal.experiment.run_directory import RunDirectory
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[RECIPE] [key=value ...]", show_default=False)]
 Out = Annotated[Path | None, typer.Option("--out", help="Directory to write to.")]
@@ -52,7 +52,7 @@ def gather(words: list[str] | None) -> dict[str, Any]:
 
 def named_recipe(name: str) -> dict[str, Any]:
     """Read a recipe: a TOML file, or one that comes with the package."""
-    folder = resources.files("fedscal.recipes")
+    folder = resources.files("fedscal.experiment.recipes")
     shipped = {Path(entry.name).stem: entry for entry in folder.iterdir() if entry.name.endswith(".toml")}
     if name in shipped and not Path(name).exists():
         with resources.as_file(shipped[name]) as path:
@@ -76,24 +76,35 @@ def run(
     """Adapt a source model to unlabelled clients; without arguments, the embedded default."""
     if resume_dir and out:
         raise UsageError("--resume goes on in its own directory: leave --out away.")
+    start = _resumed(resume_dir, words) if resume_dir else _begun(RunSpec.make(**gather(words)), out)
     listener = output.listener(quiet or as_json)
     try:
-        if resume_dir:
-            changes: dict[str, Any] = dict(parse_assignments(words or []))
-            directory = resume(resume_dir, listener, **changes)
-        else:
-            spec = RunSpec.make(**gather(words))
-            directory = adapt(spec, out or default_out(spec), listener)
+        directory = start(listener)
     finally:
         listener.close()
     show(directory, report, quiet, as_json)
 
 
+def _begun(spec: RunSpec, out: Path | None) -> Callable[[Callback], RunDirectory]:
+    from fedscal.experiment.run import adapt
+
+    return lambda callback: adapt(spec, out or default_out(spec), callback)
+
+
+def _resumed(directory: Path, words: list[str] | None) -> Callable[[Callback], RunDirectory]:
+    changes: dict[str, Any] = dict(parse_assignments(words or []))
+    from fedscal.experiment.run import resume
+
+    return lambda callback: resume(directory, callback, **changes)
+
+
 def show(directory: RunDirectory, report: bool, quiet: bool, as_json: bool) -> None:
     """Write the report of a finished run and print what came of it."""
+    from fedscal.report import write_report
+
     page = _page(lambda: write_report(directory.path)) if report else None
     if as_json:
-        output.print_json({**directory.summary(), "directory": str(directory.path)})
+        output.print_json({**dump(directory.summary()), "directory": str(directory.path)})
     elif not quiet:
         output.print_result(directory.path)
         print_plain(f"run: {directory.path}    model: {directory.path / 'model'}")
@@ -136,6 +147,10 @@ def compare(
     specs = grid.union(*layers(words))
     for name in {spec.model for spec in specs}:
         check_permission(name)
+    from fedscal.compare import tables as compare_tables
+    from fedscal.compare.execute import cells_of
+    from fedscal.report import write_comparison
+
     out = out or Path("runs") / f"compare-{specs[0].benchmark}"
     cells = cells_of(specs, out)
     measured = compare_tables.find_baseline(cells, baseline)
@@ -169,11 +184,16 @@ def pretrain(
     spec = RunSpec.make(**given if data is None else {**_source_images(data, given), **given})
     if spec.source_model:
         raise UsageError("source_model is given: there is nothing to train.")
+    from fedscal.experiment.experiment import Experiment
+    from fedscal.experiment.local import prepare_data
+    from fedscal.experiment.source import source_model
+
     listener = output.listener(quiet or as_json)
     try:
-        prepare_data(spec, listener)
+        experiment = Experiment.build(spec)
+        prepare_data(experiment.data, listener)
         listener.stage(f"source model: {spec.source}", spec.pretrain_epochs)
-        source = source_model(spec, listener.advance)
+        source = source_model(experiment, listener.advance)
     finally:
         listener.close()
     path = source.path if out is None else _copied(source.path, out)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import typer
 
-from fedscal.cli import output
-from fedscal.cli.output import console, print_error, print_plain
-from fedscal.compare import Cell, Failed, execute
-from fedscal.drivers.in_process import worker_count
-from fedscal.embedded import prepare_data
-from fedscal.report.table import Table
-from fedscal.spec import DATA_KEYS, RunSpec
+from fedscal.cli import output, print_error
+from fedscal.cli.output import console, print_plain
+from fedscal.core.table import Table
+from fedscal.experiment.spec import DATA_KEYS, RunSpec
+
+if TYPE_CHECKING:
+    from fedscal.compare.execute import Cell, Failed
 
 
 def execute_cells(
@@ -26,6 +27,11 @@ def execute_cells(
         quiet: show nothing.
         after: called after every run.
     """
+    from fedscal.compare.execute import execute
+    from fedscal.experiment.experiment import load_data
+    from fedscal.experiment.local import prepare_data
+    from fedscal.runtime.local import worker_count
+
     left = [cell for cell in cells if not cell.directory.finished]
     jobs = worker_count(jobs, max(cell.spec.threads for cell in cells), len(cells))
     listener = output.listener(quiet)
@@ -37,7 +43,7 @@ def execute_cells(
 
     try:
         for spec in _different_data(left):  # here, where progress is seen, and not in every cell
-            prepare_data(spec, listener)
+            prepare_data(load_data(spec), listener)
         listener.stage(f"{len(cells)} runs, {finished} finished already, {jobs} at a time", len(left))
         return execute(left, jobs, done)
     finally:

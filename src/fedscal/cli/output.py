@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from fedscal.experiment.callbacks import Callback
+from fedscal.experiment.metrics import in_short
+from fedscal.experiment.progress import Lines
 from fedscal.methods import described
-from fedscal.metrics import Line
-from fedscal.report.load import load_run
-from fedscal.report.text import duration
-from fedscal.report.verdict import judge
-from fedscal.run import Silent
+
+if TYPE_CHECKING:
+    from fedscal.experiment.load import Run
+    from fedscal.experiment.records import RoundRecord
+    from fedscal.server.rule import ServerState
 
 console = Console()
-_LINE_EVERY = 5.0
-"""Seconds between two lines about the steps of a stage."""
 _WHOLE_STAGE = 1e9
 """Seconds that the time left is reckoned from: all, as one round or run may take hours."""
 _TONES = {"better": "green", "worse": "bold red", "same": "yellow", "unknown": "yellow"}
-
-
-def print_error(text: str) -> None:
-    """Print what went wrong, on stderr and as it is."""
-    sys.stderr.write(text + "\n")
 
 
 def print_plain(text: str) -> None:
@@ -44,10 +37,12 @@ def print_json(value: Any) -> None:
     console.file.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-class Bar(Silent):
+class Bar(Callback):
     """Progress bars in a terminal: the stage, its steps, the time left, the last round's accuracy."""
 
     def __init__(self) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -71,15 +66,15 @@ class Bar(Silent):
         """Move the bar."""
         self._progress.advance(self._task)
 
-    def answered(self, client: str) -> None:
+    def client(self, client: str) -> None:
         """Show who has answered since the last round."""
         self._names.append(client)
         self._progress.update(self._task, note=f"{self._last}  {' '.join(self._names)}")
 
-    def round(self, line: Line) -> None:
+    def round(self, record: RoundRecord, state: ServerState | None) -> None:
         """Move the bar and show the round's result."""
-        self._names, self._last = [], describe(line)
-        self._progress.update(self._task, completed=line["round"], note=self._last)
+        self._names, self._last = [], in_short(record)
+        self._progress.update(self._task, completed=record.round, note=self._last)
 
     def warn(self, text: str) -> None:
         """Print a warning above the bars."""
@@ -97,42 +92,7 @@ class Bar(Silent):
             self._progress.update(self._task, completed=total)
 
 
-class Lines(Silent):
-    """Plain lines for a log file."""
-
-    def __init__(self) -> None:
-        self._started = self._spoke = self._began = time.monotonic()
-        self._total = self._done = 0
-
-    def stage(self, name: str, total: int) -> None:
-        """Name the stage."""
-        self._total, self._done, self._began = total, 0, time.monotonic()
-        print_plain(name)
-
-    def advance(self) -> None:
-        """Count the steps, and say so now and then."""
-        self._done += 1
-        now = time.monotonic()
-        if now - self._spoke > _LINE_EVERY:
-            left = (now - self._began) / self._done * (self._total - self._done)
-            print_plain(f"{self._done}/{self._total}  {now - self._started:.0f} s, {duration(left)} left")
-            self._spoke = now
-
-    def round(self, line: Line) -> None:
-        """Print one line a round."""
-        spent = time.monotonic() - self._started
-        text = f"round {line['round']}/{self._total}  {describe(line)}  {spent:.0f} s"
-        print_plain(text)
-
-    def warn(self, text: str) -> None:
-        """Print a warning."""
-        print_plain(f"warning: {text}")
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
-class Quiet(Silent):
+class Quiet(Callback):
     """Nothing until the end."""
 
     def close(self) -> None:
@@ -143,41 +103,39 @@ def listener(quiet: bool) -> Bar | Lines | Quiet:
     """Return the listener that suits the terminal."""
     if quiet:
         return Quiet()
-    return Bar() if console.is_terminal else Lines()
-
-
-def describe(line: Line) -> str:
-    """Return a round in a few words."""
-    if "accuracy" in line:
-        return f"average {line['accuracy']['server']['average']:.1f} %"
-    return f"entropy {line['signals']['entropy']:.2f}"
+    return Bar() if console.is_terminal else Lines(print_plain)
 
 
 def print_result(path: Path) -> None:
     """Print source-only -> adapted for every domain, and the verdict in a sentence."""
+    from fedscal.experiment.load import load_run
+    from fedscal.experiment.outcome import outcome
+    from fedscal.report.verdict import judge
+
     run = load_run(path)
     verdict = judge(run)
-    accuracy: Mapping[str, Mapping[str, float]] = run.summary.get("accuracy") or {}
-    if accuracy:
-        console.print(_result_table(run.summary, accuracy))
+    if outcome(run).accuracy.labelled:
+        console.print(_result_table(run))
     console.print(Text(verdict.headline, style=_TONES[verdict.tone]))
     for sentence in verdict.details:
         console.print(Text(sentence))
 
 
-def _result_table(summary: Mapping[str, Any], accuracy: Mapping[str, Mapping[str, float]]) -> Table:
-    source = summary["source"] or "a given model"
-    title = f"{described(summary['method'])} from {source}, seed {summary['seed']}: accuracy in %"
-    selected, best = f"selected (round {summary['selected_round']})", f"oracle best ({summary['best_round']})"
+def _result_table(run: Run) -> Table:
+    from fedscal.experiment.outcome import domain_rows, outcome
+    from fedscal.experiment.records import AVERAGE
+
+    source, result = run.fact("source") or "a given model", outcome(run)
+    title = f"{described(run.fact('method'))} from {source}, seed {run.fact('seed')}: accuracy in %"
+    selected, best = f"selected (round {result.selected_round})", f"oracle best ({result.best_round})"
     table = Table("domain", "source-only", "last round", "change", selected, best, title=title)
     for column in table.columns[1:]:
         column.justify = "right"
-    for domain, before in accuracy["source_only"].items():
-        last = accuracy["last"][domain]
-        change = Text(f"{last - before:+.1f}", style="red" if last < before else "green")
-        cells: list[str | Text] = [f"{before:.1f}", f"{last:.1f}", change]
-        others = [f"{accuracy[name][domain]:.1f}" for name in ("selected", "best")]
-        table.add_row(Text(domain), *cells, *others, end_section=domain != "average")
+    for row in domain_rows(run):
+        change = Text(f"{row.after - row.before:+.1f}", style="red" if row.after < row.before else "green")
+        others = [f"{value:.1f}" for value in (row.selected, row.best)]
+        cells: list[str | Text] = [f"{row.before:.1f}", f"{row.after:.1f}", change, *others]
+        table.add_row(Text(row.name), *cells, end_section=row.name != AVERAGE)
     return table
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,16 +13,14 @@ from fedscal.cli.allow import AllowCode
 from fedscal.cli.jobs import Json, Out, Quiet
 from fedscal.cli.many import end_with, execute_cells, show_tables
 from fedscal.cli.output import print_plain
-from fedscal.drivers.in_process import worker_count
-from fedscal.errors import UsageError
-from fedscal.models.own import check_permission
-from fedscal.reproduce import tables
-from fedscal.reproduce.datasets import locate
-from fedscal.reproduce.estimate import estimate
-from fedscal.reproduce.figures import FIGURES, check_drawing, draw
-from fedscal.reproduce.honesty import flaws
-from fedscal.reproduce.result import Drawn, Result
-from fedscal.spec import environment_keys, parse_assignments
+from fedscal.core.errors import UsageError
+from fedscal.experiment.spec import environment_keys, parse_assignments
+from fedscal.models.custom import check_permission
+from fedscal.paper import tables
+from fedscal.paper.datasets import locate
+
+if TYPE_CHECKING:
+    from fedscal.paper.result import Drawn, Result
 
 _TABLES = " | ".join(tables.TABLES)
 
@@ -51,6 +49,8 @@ def reproduce(
     """
     blocks = tables.table(name)
     if name == "figures":
+        from fedscal.paper.figures import check_drawing
+
         check_drawing()
     if not data:
         raise UsageError(f"--data DIR is missing: {name} is made from the images of a data set.")
@@ -63,6 +63,9 @@ def reproduce(
     if only_estimate:
         _estimate(entries, jobs, as_json)
         return
+    from fedscal.paper.result import Result
+    from fedscal.paper.validity import flaws
+
     reasons = flaws(entries, copies, given)
 
     def now() -> Result:
@@ -76,6 +79,9 @@ def reproduce(
 
 
 def _estimate(entries: Sequence[tables.Entry], jobs: int, as_json: bool) -> None:
+    from fedscal.paper.estimate import estimate
+    from fedscal.runtime.local import worker_count
+
     listener = output.listener(as_json)
     listener.stage("timing one batch", len({entry.block.dataset for entry in entries}))
     try:
@@ -92,6 +98,8 @@ def _estimate(entries: Sequence[tables.Entry], jobs: int, as_json: bool) -> None
 
 
 def _drawn(result: Result, quiet: bool) -> list[Drawn]:
+    from fedscal.paper.figures import FIGURES, draw
+
     listener = output.listener(quiet)
     listener.stage("drawing", FIGURES)
     try:

@@ -6,26 +6,22 @@ import sys
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 
-from fedscal import files
-from fedscal.cli import output
+from fedscal.cli import output, print_error
 from fedscal.cli.allow import AllowCode
-from fedscal.cli.output import console, print_error, print_json, print_plain, table_of
-from fedscal.data.folders import scan
-from fedscal.data.suggest import recipe
-from fedscal.deploy.audit import audit as audited
-from fedscal.deploy.audit import audit_table
-from fedscal.deploy.card import AUDIT, card_text, doubts, run_of
-from fedscal.deploy.classifier import Classifier
-from fedscal.deploy.onnx import export_onnx
-from fedscal.deploy.predict import Answer, ask, files_at, write_csv
-from fedscal.errors import UsageError
-from fedscal.report.load import Run
-from fedscal.rng import stream
+from fedscal.cli.output import console, print_json, print_plain, table_of
+from fedscal.core import files
+from fedscal.core.convert import dump
+from fedscal.core.errors import UsageError
+from fedscal.data.folders.scan import scan
+
+if TYPE_CHECKING:
+    from fedscal.deploy.classifier import Classifier
+    from fedscal.deploy.predict import Answer
+    from fedscal.experiment.load import Run
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run directory, or a model's .safetensors.")]
 Network = Annotated[
@@ -58,6 +54,8 @@ def init(
     out: Annotated[Path, typer.Option("--out", help="The recipe to write.")] = Path("fedscal.toml"),
 ) -> None:
     """Look at a folder and write a recipe for it, with comments."""
+    from fedscal.data.folders.suggest import recipe
+
     if out.exists():
         raise UsageError(f"{out} is there already; give another --out.")
     files.write_bytes(out, recipe(scan(folder)).encode())
@@ -73,6 +71,10 @@ def predict(
     allow_code: AllowCode = False,
 ) -> None:
     """Ask a model about images: file, label, confidence, and what is wrong with files that are none."""
+    from fedscal.deploy.card import run_of
+    from fedscal.deploy.classifier import Classifier
+    from fedscal.deploy.predict import ask, files_at, write_csv
+
     classifier, paths = Classifier.open(model, device.value, network), files_at(folder)
     _warn(classifier, run_of(classifier))
     if out is None:
@@ -86,6 +88,8 @@ def predict(
 
 
 def _warn(classifier: Classifier, run: Run | None) -> None:
+    from fedscal.deploy.card import doubts
+
     for text in doubts(classifier, run) if run else ():
         print_error(f"warning: {text}")
 
@@ -114,18 +118,22 @@ def audit(
 
     The numbers are kept in the run directory (audit.json), and the model card shows them.
     """
+    from fedscal.deploy.audit import audit as audited
+    from fedscal.deploy.card import AUDIT, run_of
+    from fedscal.deploy.classifier import Classifier
+
     classifier = Classifier.open(model, device.value, network)
     before = classifier.path.with_name("source.safetensors")
     known = before.exists() and before != classifier.path
     source = Classifier.open(before, device.value, network) if known else None
     found = audited(classifier, source, folder)
-    facts = {"model_sha256": classifier.card["weights_sha256"], "sites": [one.facts() for one in found]}
+    facts = dump(found)
     if run := run_of(classifier):
         files.write_json(run.path / AUDIT, facts)
     if as_json:
         print_json(facts)
         return
-    table = audit_table(found)
+    table = found.table()
     console.print(table_of(table.header, table.rows, table.title))
     print_plain("\n".join(table.notes))
 
@@ -141,6 +149,9 @@ def export(
 
     An ONNX file is compared with the model before it is written.
     """
+    from fedscal.deploy.card import card_text, run_of
+    from fedscal.deploy.classifier import Classifier
+
     classifier = Classifier.open(model, model=network)
     run = run_of(classifier)
     _warn(classifier, run)
@@ -152,6 +163,11 @@ def export(
 
 
 def _as_onnx(classifier: Classifier, path: Path) -> str:
+    import torch
+
+    from fedscal.core.rng import stream
+    from fedscal.deploy.onnx import export_onnx
+
     size = (_CHECKED, *classifier.shape)
     sample = torch.randint(256, size, generator=stream(0, "parity"), dtype=torch.uint8)
     gap = export_onnx(classifier, path, sample)
@@ -160,5 +176,5 @@ def _as_onnx(classifier: Classifier, path: Path) -> str:
 
 def _as_safetensors(classifier: Classifier, path: Path) -> str:
     files.write_bytes(path, classifier.path.read_bytes())
-    files.write_json(path.with_suffix(".json"), dict(classifier.card))
+    files.write_json(path.with_suffix(".json"), dump(classifier.card))
     return f"{path}\n{path.with_suffix('.json')}"

@@ -4,40 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import torch
-from torch import Tensor
+from fedscal.core.types import Images, Progress, Views
 
-from fedscal.types import Images
-
-
-class Views(Protocol):
-    """Three ways to show a batch of uint8 images (B, C, H, W) to a model, as normalised float32."""
-
-    def evaluate(self, images: Tensor) -> Tensor:
-        """Return the images as they are."""
-        ...
-
-    def weak(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Return a slightly changed view of each image."""
-        ...
-
-    def strong(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Return a heavily changed view of each image."""
-        ...
-
-
-class Progress(Protocol):
-    """Who is told how far a long step is."""
-
-    def stage(self, name: str, total: int) -> None:
-        """Begin a stage of so many steps."""
-        ...
-
-    def advance(self) -> None:
-        """Count one step."""
-        ...
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Store(Protocol):

@@ -13,24 +13,33 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import Tensor
+from fedscal.core import files, weights
+from fedscal.core.documents import read_record
+from fedscal.core.errors import DataRefused, UsageError, nearest, some
+from fedscal.core.extras import from_extra
+from fedscal.core.lazy import torch
+from fedscal.core.types import Images, Progress
+from fedscal.data.benchmark import Benchmark
 
-from fedscal import files, weights
-from fedscal.data.benchmark import Benchmark, Progress
-from fedscal.documents import misfit, read_json
-from fedscal.errors import DataRefused, UsageError, nearest, some
-from fedscal.extras import from_extra
-from fedscal.types import Images
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Kind = Literal["images", "labels", "groups"]
 
 _MANIFEST = "manifest.json"
-_BUILT = {"content": str, "sha256": {str: str}, "images": {str: int}}
 _NAMED = 5
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """What was built: the sha256 of every file and of all of them, and the number of images by domain."""
+
+    content: str
+    sha256: Mapping[str, str]
+    images: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,13 @@ def images(benchmark: Benchmark, domain: str) -> Images:
     return benchmark.folder.images(domain) if benchmark.folder else load(benchmark, domain, "images")
 
 
+def image_count(benchmark: Benchmark, domain: str) -> int:
+    """Return the number of images of a domain, without reading built ones."""
+    if benchmark.folder:
+        return len(benchmark.folder.images(domain))
+    return _require_manifest(benchmark).images[domain]
+
+
 def groups(benchmark: Benchmark, domain: str) -> Tensor | None:
     """Return the int64 group of each image of a domain, or None if the benchmark has no groups."""
     return load(benchmark, domain, "groups") if benchmark.groups else None
@@ -92,13 +108,7 @@ def content_digest(benchmark: Benchmark) -> str:
     """Return one sha256 for all images and labels of the benchmark."""
     if benchmark.folder:
         return benchmark.folder.digest()
-    directory = prepare(benchmark)
-    manifest = _manifest(directory)
-    if manifest is None:
-        raise DataRefused(
-            f"{directory / _MANIFEST} cannot be read back. Check the disk, or set FEDSCAL_CACHE."
-        )
-    return str(manifest["content"])
+    return _require_manifest(benchmark).content
 
 
 def identity(benchmark: Benchmark) -> dict[str, Any]:
@@ -126,7 +136,7 @@ def status(benchmark: Benchmark) -> Status:
     if manifest is None:
         return Status(directory, built=True, images={}, bytes=size, damaged=(_MANIFEST,))
     damaged = tuple(name for name in _file_names(benchmark) if _intact(directory / name) is None)
-    return Status(directory, built=True, images=manifest["images"], bytes=size, damaged=damaged)
+    return Status(directory, built=True, images=manifest.images, bytes=size, damaged=damaged)
 
 
 def _directory(benchmark: Benchmark) -> Path:
@@ -146,14 +156,24 @@ def _file_names(benchmark: Benchmark) -> list[str]:
     return [_file_name(domain, kind) for domain in benchmark.domains for kind in kinds(benchmark)]
 
 
-def _manifest(directory: Path) -> dict[str, Any] | None:
+def _manifest(directory: Path) -> _Manifest | None:
     """Return the manifest if there is one and its hashes add up to its own digest."""
     try:
-        manifest: dict[str, Any] = read_json(directory / _MANIFEST)
+        manifest = read_record(directory / _MANIFEST, _Manifest)
     except (OSError, ValueError):
         return None
-    sound = not misfit(manifest, _BUILT) and manifest["content"] == _digest(manifest["sha256"])
-    return manifest if sound else None
+    return manifest if manifest.content == _digest(manifest.sha256) else None
+
+
+def _require_manifest(benchmark: Benchmark) -> _Manifest:
+    """Return the manifest, building the cache first if it is not there."""
+    directory = prepare(benchmark)
+    manifest = _manifest(directory)
+    if manifest is None:
+        raise DataRefused(
+            f"{directory / _MANIFEST} cannot be read back. Check the disk, or set FEDSCAL_CACHE."
+        )
+    return manifest
 
 
 def _digest(hashes: Mapping[str, str]) -> str:
@@ -164,7 +184,7 @@ def _intact(path: Path) -> bytes | None:
     """Return the file's bytes if they are those that were built."""
     manifest = _manifest(path.parent)
     try:
-        return files.read_verified(path, manifest["sha256"].get(path.name)) if manifest else None
+        return files.read_verified(path, manifest.sha256.get(path.name)) if manifest else None
     except OSError:
         return None
 

@@ -11,17 +11,16 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from PIL import Image, ImageDraw, ImageFont
-from torch import Tensor
-from torch.nn import functional as F
-
-from fedscal import rng
+from fedscal.core import rng
+from fedscal.core.errors import DataRefused
+from fedscal.core.lazy import F, Image, ImageDraw, ImageFont, np, torch
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.views import AugmentedViews
-from fedscal.errors import DataRefused
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _SIDE = 32
 _CLASSES = tuple("0123456789")

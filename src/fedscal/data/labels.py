@@ -6,11 +6,14 @@ import rule is enough to keep labels out of the code that trains clients.
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
+from fedscal.core.errors import DataRefused
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
-from fedscal.errors import DataRefused
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def labels(benchmark: Benchmark, domain: str) -> Tensor | None:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+from fedscal.core.lazy import F, torch
 
-Geometric = Callable[[Tensor, float], Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+Geometric: TypeAlias = "Callable[[Tensor, float], Tensor]"
 """(u of shape (n,), width / height) -> matrices (n, 3, 3); both image axes run from -1 to 1."""
-Photometric = Callable[[Tensor, Tensor], Tensor]
+Photometric: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 """(images (n, C, H, W), u of shape (n, 1, 1, 1)) -> images."""
 
 _LARGEST_ANGLE = math.radians(30)

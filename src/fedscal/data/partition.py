@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from fedscal.errors import UsageError
+from fedscal.core.errors import UsageError
+from fedscal.core.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def shards(count: int, parts: int, generator: torch.Generator) -> list[Tensor]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from fedscal.core.lazy import torch
+from fedscal.core.types import Images
 
-from fedscal.types import Images
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _KEPT = 64_000_000
 """Bytes that may be read before the pages that hold them are given back."""

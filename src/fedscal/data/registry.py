@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
+from fedscal.core.errors import UsageError, nearest, shown
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.digits import DIGITS
-from fedscal.data.elsewhere import PREFIX, sites_benchmark
-from fedscal.data.folder_benchmark import folder_benchmark
-from fedscal.data.icons.rows import ICONS, ICONS_64
-from fedscal.data.lists import refuse_pickles
-from fedscal.errors import UsageError, nearest, shown
+from fedscal.data.folders.benchmark import folder_benchmark
+from fedscal.data.folders.lists import refuse_pickles
+from fedscal.data.icons.benchmark import ICONS, ICONS_64
+from fedscal.data.remote import PREFIX, sites_benchmark
 
 BENCHMARKS: dict[str, Benchmark] = {row.name: row for row in (DIGITS, ICONS, ICONS_64)}
+
+
+def defaults_of(name: str) -> Mapping[str, int | float | str]:
+    """Return the keys that suit a benchmark; a folder has none, and is not read for it."""
+    _refuse_unknown(name)
+    return BENCHMARKS[name].defaults if name in BENCHMARKS else {}
 
 
 def is_folder(name: str) -> bool:
@@ -32,11 +39,17 @@ def benchmark(
         return sites_benchmark(name)
     if is_folder(name):
         return folder_benchmark(name, skip_bad, side, classes, source)
-    if name not in BENCHMARKS:
-        refuse_pickles(Path(name))
-        raise UsageError(f"unknown benchmark '{shown(name)}'{nearest(name, BENCHMARKS)}")
+    _refuse_unknown(name)
     if classes:
         raise UsageError(
             f"classes={shown(classes)} chooses among a folder's classes, and {name} is no folder."
         )
     return BENCHMARKS[name]
+
+
+def _refuse_unknown(name: str) -> None:
+    if name.startswith(PREFIX):
+        sites_benchmark(name)  # refuses names that cannot be sites'
+    elif name not in BENCHMARKS and not is_folder(name):
+        refuse_pickles(Path(name))
+        raise UsageError(f"unknown benchmark '{shown(name)}'{nearest(name, BENCHMARKS)}")

@@ -11,31 +11,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
-
+from fedscal.core.convert import convert
+from fedscal.core.errors import ModelRefused, shown
+from fedscal.core.lazy import F, torch
 from fedscal.data.operations import POOL, displacement, recolour
-from fedscal.documents import misfit
-from fedscal.errors import ModelRefused, shown
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _CROP_DRAWS = 5
 _STRONG_OPERATIONS = 2
 _LEAST_DEVIATION = 1e-3
 """Added to an image's own deviation, so that an even image becomes zeros rather than noise."""
 _Range = tuple[float, float]
-_DESCRIBED = {
-    "mean?": ([float], None),
-    "std?": ([float], None),
-    "crop_area?": [float, float],
-    "crop_aspect?": [float, float],
-    "flip?": bool,
-    "side?": (int, None),
-    "beyond?": float,
-}
-"""What the views of a card are like, see ``documents.misfit``."""
 
 
 @dataclass(frozen=True)
@@ -99,16 +89,20 @@ class AugmentedViews:
         return images.div_(images.square().mean(every, keepdim=True).sqrt() + _LEAST_DEVIATION)
 
 
-def views_of(card: Mapping[str, Any]) -> AugmentedViews | None:
+def views_of(described: Mapping[str, object] | None, channels: int) -> AugmentedViews | None:
     """Return the views that a model's card describes; None if it leaves them to its benchmark."""
-    if "views" not in card:
+    if described is None:
         return None
-    given = card["views"]
-    strange = sorted(set(given) - {field.name for field in fields(AugmentedViews)})
-    wrong = f"{shown(strange[0])} is unknown" if strange else misfit(given, _DESCRIBED, "views")
-    if wrong or not _usable(AugmentedViews(**given), card["shape"][0]):
-        raise ModelRefused(f"the model's card describes no usable views: {wrong or 'numbers out of range'}.")
-    return AugmentedViews(**given)
+    strange = sorted(set(described) - {field.name for field in fields(AugmentedViews)})
+    try:
+        if strange:
+            raise ValueError(f"{shown(strange[0])} is unknown")
+        views = convert(described, AugmentedViews)
+        if not _usable(views, channels):
+            raise ValueError("numbers out of range")
+    except ValueError as error:
+        raise ModelRefused(f"the model's card describes no usable views: {error}.") from error
+    return views
 
 
 def _usable(views: AugmentedViews, channels: int) -> bool:

@@ -3,77 +3,110 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
-from fedscal.data.folders import scan
-from fedscal.data.tree import File, Tree, as_one_domain
+from fedscal.compare.significance import sign_test_p, wilson
+from fedscal.core.errors import DataRefused, nearest
+from fedscal.core.table import Table
+from fedscal.core.text import percent
+from fedscal.data.folders.scan import scan
+from fedscal.data.folders.tree import File, Tree, as_one_domain
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.predict import ask
-from fedscal.errors import DataRefused, nearest
-from fedscal.report.table import Table
-from fedscal.report.text import percent
-from fedscal.significance import sign_test_p, wilson
 
 ALL = "all sites"
-_HEADER = ("site", "images", "source model", "adapted model", "mended / broken", "p")
+_HEADER = ("site", "images", "source model", "adapted model", "fixed / regressed", "p")
 _NOTES = (
-    "In brackets Wilson's 95 % interval. Mended: wrong before and right now; broken: the other way round. "
+    "In brackets Wilson's 95 % interval. Fixed: wrong before and right now; regressed: the other way round. "
     "p: exact sign test on these two. The images were not used for anything else.",
 )
 
 
 @dataclass(frozen=True)
-class Audit:
-    """How two models answer the same labelled images of a site; without a source model ``before`` is None."""
+class Share:
+    """How many answers are right, in percent, with Wilson's interval."""
+
+    right: int
+    accuracy: float
+    interval_95: tuple[float, float]
+
+    @classmethod
+    def of(cls, right: Sequence[bool]) -> Share:
+        """Count answers."""
+        return cls(sum(right), 100 * sum(right) / len(right), wilson(sum(right), len(right)))
+
+    def __str__(self) -> str:
+        low, high = self.interval_95
+        return f"{percent(self.accuracy)} [{low:.1f}, {high:.1f}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteAudit:
+    """How two models answer the same labelled images of a site.
+
+    Attributes:
+        source: the source model, if there is one; the other fields compare the two.
+        fixed: answers that were wrong and are right now.
+        regressed: answers that were right and are wrong now.
+        p: of the exact sign test on these two.
+    """
 
     site: str
-    after: Sequence[bool]
-    before: Sequence[bool] | None
+    images: int
+    adapted: Share
+    source: Share | None = None
+    fixed: int | None = None
+    regressed: int | None = None
+    p: float | None = None
 
-    @property
-    def changes(self) -> tuple[int, int]:
-        """How many answers were mended, and how many broken."""
-        pairs = list(zip(self.before or self.after, self.after, strict=True))
-        return sum(new and not old for old, new in pairs), sum(old and not new for old, new in pairs)
+    @classmethod
+    def of(cls, site: str, after: Sequence[bool], before: Sequence[bool]) -> SiteAudit:
+        """Compare the answers of two models, ``before`` empty if there is no source model."""
+        counted = cls(site=site, images=len(after), adapted=Share.of(after))
+        if not before:
+            return counted
+        pairs = list(zip(before, after, strict=True))
+        fixed, regressed = (
+            sum(new and not old for old, new in pairs),
+            sum(old and not new for old, new in pairs),
+        )
+        chance = sign_test_p(fixed, regressed)
+        return replace(counted, source=Share.of(before), fixed=fixed, regressed=regressed, p=chance)
 
     def cells(self) -> list[str]:
         """Return the row's text."""
-        mended, broken = self.changes
-        compared = [f"{mended} / {broken}", f"{sign_test_p(mended, broken):.2g}"] if self.before else ["", ""]
-        before = share_text(_numbers(self.before)) if self.before else ""
-        return [self.site, str(len(self.after)), before, share_text(_numbers(self.after)), *compared]
-
-    def facts(self) -> dict[str, Any]:
-        """Return the numbers, for other programs."""
-        mended, broken = self.changes
-        found: dict[str, Any] = {
-            "site": self.site,
-            "images": len(self.after),
-            "adapted": _numbers(self.after),
-        }
-        if self.before:
-            change = {"mended": mended, "broken": broken, "p": sign_test_p(mended, broken)}
-            found |= {"source": _numbers(self.before), **change}
-        return found
+        compared = ["", "", ""]
+        if self.source:
+            compared = [str(self.source), f"{self.fixed} / {self.regressed}", f"{self.p:.2g}"]
+        return [self.site, str(self.images), compared[0], str(self.adapted), *compared[1:]]
 
 
-def audit(adapted: Classifier, source: Classifier | None, folder: Path) -> list[Audit]:
+@dataclass(frozen=True)
+class Audit:
+    """``audit.json``: the sites of an audit, and which model was audited."""
+
+    model_sha256: str
+    sites: Sequence[SiteAudit]
+
+    def table(self) -> Table:
+        """Return the audit as a table."""
+        return Table("Audit on labelled images", _HEADER, [one.cells() for one in self.sites], _NOTES)
+
+
+def audit(adapted: Classifier, source: Classifier | None, folder: Path) -> Audit:
     """Ask the models about ``folder/<site>/<class>/*`` or ``folder/<class>/*``; then a row for all sites."""
-    found = [
-        Audit(site, list(_right(adapted, known)), list(_right(source, known)) if source else None)
+    answers = {
+        site: (list(_right(adapted, known)), list(_right(source, known)) if source else [])
         for site, known in _labelled(scan(folder), adapted.classes).items()
-    ]
-    if len(found) == 1:
-        return found
-    before = [answer for one in found for answer in one.before or ()]
-    return [*found, Audit(ALL, [answer for one in found for answer in one.after], before or None)]
-
-
-def audit_table(found: Sequence[Audit]) -> Table:
-    """Return the audit as a table."""
-    return Table("Audit on labelled images", _HEADER, [one.cells() for one in found], _NOTES)
+    }
+    if len(answers) > 1:
+        everywhere = zip(*answers.values(), strict=True)
+        after, before = (list(chain.from_iterable(parts)) for parts in everywhere)
+        answers[ALL] = after, before
+    sites = [SiteAudit.of(site, after, before) for site, (after, before) in answers.items()]
+    return Audit(adapted.card.weights_sha256, sites)
 
 
 def _labelled(tree: Tree, classes: Sequence[str]) -> Mapping[str, Sequence[File]]:
@@ -88,19 +121,5 @@ def _labelled(tree: Tree, classes: Sequence[str]) -> Mapping[str, Sequence[File]
 def _right(classifier: Classifier, known: Sequence[File]) -> Iterator[bool]:
     for file, answer in zip(known, ask(classifier, [file.path for file in known]), strict=True):
         if answer.problem:
-            raise DataRefused(f"{file.path}: {answer.problem}. Remove it, or mend it.")
+            raise DataRefused(f"{file.path}: {answer.problem}. Remove it, or repair it.")
         yield answer.label == file.label
-
-
-def share_text(numbers: Mapping[str, Any]) -> str:
-    """Write an accuracy with its interval."""
-    low, high = numbers["interval_95"]
-    return f"{percent(numbers['accuracy'])} [{low:.1f}, {high:.1f}]"
-
-
-def _numbers(right: Sequence[bool]) -> dict[str, Any]:
-    return {
-        "right": sum(right),
-        "accuracy": 100 * sum(right) / len(right),
-        "interval_95": list(wilson(sum(right), len(right))),
-    }

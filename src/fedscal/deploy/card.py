@@ -5,24 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
+from fedscal.core.convert import convert
+from fedscal.core.errors import ModelRefused
+from fedscal.core.table import Table, as_markdown
+from fedscal.core.text import decimals, percent, signed
 from fedscal.data.views import AugmentedViews
-from fedscal.deploy.audit import share_text
+from fedscal.deploy.audit import Audit, SiteAudit
 from fedscal.deploy.classifier import Classifier
-from fedscal.documents import misfit
-from fedscal.errors import ModelRefused
+from fedscal.experiment.load import Run, load_run
+from fedscal.experiment.outcome import client_rows, domain_rows, outcome, warnings
+from fedscal.experiment.records import ClientRecord
 from fedscal.methods import METHODS
 from fedscal.models.store import read_card, read_json
-from fedscal.report.load import Run, dig, load_run, number, whole
-from fedscal.report.model import client_rows, domain_rows, outcome, warnings
-from fedscal.report.table import Table, as_markdown
-from fedscal.report.text import decimals, percent, signed
 
 AUDIT = "audit.json"
 """Where ``fedscal audit`` leaves its numbers in a run directory, and the card finds them."""
-_SHARE = {"accuracy": float, "interval_95": [float, float]}
-_AUDITED = {"sites": [{"site": str, "images": int, "adapted": _SHARE, "source?": _SHARE}]}
 _LIMITS = (
     "It was adapted without labels. Accuracy is known only where a table above gives it; low entropy and "
     "other label-free signals do not prove that answers are right.",
@@ -55,7 +53,7 @@ def run_of(classifier: Classifier) -> Run | None:
 def doubts(classifier: Classifier, run: Run) -> list[str]:
     """Say why a user might want another model than this one; nothing if its run saw no reason."""
     found = [f"the run warned: {text}" for text in warnings(run)]
-    chosen = whole(run.summary.get("selected_round"))
+    chosen = run.summary.selected_round if run.summary else None
     selected = classifier.path.with_name("selected.safetensors")
     if classifier.path.stem == "last" and chosen not in (None, run.last_round) and selected.exists():
         found.append(f"without labels one would rather choose round {chosen}: {selected}")
@@ -64,13 +62,13 @@ def doubts(classifier: Classifier, run: Run) -> list[str]:
 
 def _identity(classifier: Classifier, run: Run | None) -> Iterator[str]:
     card = classifier.card
-    known = METHODS.get(str(card.get("method")))
-    method = known.title if known else str(card.get("method", "source model"))
-    yield "# Model card: " + as_markdown(f"{method} from {card.get('source') or 'an unnamed source'}")
+    known = METHODS.get(card.method or "")
+    method = known.title if known else card.method or "source model"
+    yield "# Model card: " + as_markdown(f"{method} from {card.source or 'an unnamed source'}")
     facts = {
-        "Network": card["model"],
-        "Adapted by": f"{method}, {run.fact('adaptation')}, {card.get('round')} rounds" if run else "",
-        "Weights sha256": card["weights_sha256"],
+        "Network": card.model,
+        "Adapted by": f"{method}, {run.fact('adaptation')}, {card.round} rounds" if run else "",
+        "Weights sha256": card.weights_sha256,
         "Source model sha256": _source_hash(classifier),
         "Accuracy on held-out source images": _source_accuracy(run),
         "Written by": f"fedscal {run.fact('version')}" if run else "",
@@ -80,12 +78,12 @@ def _identity(classifier: Classifier, run: Run | None) -> Iterator[str]:
 
 def _source_hash(classifier: Classifier) -> str:
     source = classifier.path.with_name("source.safetensors")
-    return str(read_card(str(source)).get("weights_sha256", "")) if source.exists() else ""
+    return read_card(str(source)).weights_sha256 if source.exists() else ""
 
 
 def _source_accuracy(run: Run | None) -> str:
-    known = number(run.summary.get("source_accuracy")) if run else math.nan
-    return percent(known) if math.isfinite(known) else ""
+    known = run.summary.source_accuracy if run and run.summary else None
+    return "" if known is None else percent(known)
 
 
 def _input(classifier: Classifier) -> Iterator[str]:
@@ -108,12 +106,12 @@ def _preparation(views: object) -> str:
 
 def _results(classifier: Classifier, run: Run) -> Iterator[str]:
     """Tell how this model did, which is not the last round's if it is the source or the selected one."""
-    made = whole(classifier.card.get("round")) or 0
-    then = replace(run, rounds=[line for line in run.rounds if int(line["round"]) <= made], summary={})
+    made = classifier.card.round or 0
+    then = replace(run, rounds=[line for line in run.rounds if line.round <= made], summary=None)
     if not then.rounds:
         return
     yield "## Results"
-    if outcome(then).labelled:
+    if outcome(then).accuracy.labelled:
         yield _table(f"Accuracy {_moment(made, run.last_round)}", _accuracy_rows(then))
     yield _table("Sites", _site_rows(then))
 
@@ -127,13 +125,17 @@ def _moment(round_: int, last: int) -> str:
 def _audit(classifier: Classifier, run: Run) -> Iterator[str]:
     """Show the last audit, if it was one of this model."""
     path = run.path / AUDIT
-    found = read_json(path) if path.exists() else {}
-    if found.get("model_sha256") != classifier.card["weights_sha256"]:
+    value = read_json(path) if path.exists() else {}
+    if value.get("model_sha256") != classifier.card.weights_sha256:
         return
-    if wrong := misfit(found, _AUDITED):
-        raise ModelRefused(f"{path} is not what fedscal audit writes: {wrong}. Remove it, or audit again.")
-    if found["sites"]:
-        yield _table("Audit on labelled images that training never saw", _audit_rows(found["sites"]))
+    try:
+        sites = convert(value, Audit).sites
+    except ValueError as error:
+        raise ModelRefused(
+            f"{path} is not what fedscal audit writes: {error}. Remove it, or audit again."
+        ) from error
+    if sites:
+        yield _table("Audit on labelled images that training never saw", _audit_rows(sites))
 
 
 def _doubts(classifier: Classifier, run: Run) -> Iterator[str]:
@@ -154,31 +156,35 @@ def _accuracy_rows(run: Run) -> Sequence[Mapping[str, str]]:
 
 
 def _site_rows(run: Run) -> Sequence[Mapping[str, str]]:
-    first, last = (dig(run.rounds[place], "clients") for place in (0, -1))
+    first, last = run.rounds[0], run.rounds[-1]
     return [
         {
             "site": row.name,
-            "images": decimals(number(dig(last, row.name, "images")), 0),
+            "images": decimals(last.client(row.name).images, 0),
             "rounds": str(row.rounds),
             "accuracy before": percent(row.before),
             "accuracy after": percent(row.after),
-            "entropy before": decimals(number(dig(first, row.name, "entropy"))),
-            "entropy after": decimals(number(dig(last, row.name, "entropy"))),
+            "entropy before": _entropy(first.client(row.name)),
+            "entropy after": _entropy(last.client(row.name)),
             "classes in use": decimals(row.classes_after, 1),
         }
         for row in client_rows(run)
     ]
 
 
-def _audit_rows(found: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, str]]:
+def _entropy(client: ClientRecord) -> str:
+    return decimals(client.signals.get("entropy", math.nan))
+
+
+def _audit_rows(sites: Sequence[SiteAudit]) -> Sequence[Mapping[str, str]]:
     return [
         {
-            "site": str(row["site"]),
-            "images": str(row["images"]),
-            "source model": share_text(row["source"]) if "source" in row else "",
-            "adapted": share_text(row["adapted"]),
+            "site": one.site,
+            "images": str(one.images),
+            "source model": str(one.source or ""),
+            "adapted": str(one.adapted),
         }
-        for row in found
+        for one in sites
     ]
 
 

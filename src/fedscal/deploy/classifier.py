@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fedscal.data.benchmark import Views
+from fedscal.core.errors import ModelRefused, UsageError, first_line
+from fedscal.core.types import Views
+from fedscal.core.user_code import load_plugins
 from fedscal.data.registry import benchmark
 from fedscal.data.views import views_of
-from fedscal.errors import ModelRefused, UsageError, first_line
+from fedscal.models.device import put
 from fedscal.models.network import Network
-from fedscal.models.place import put
 from fedscal.models.registry import build_network, check_model
-from fedscal.models.store import find_model, load_model
+from fedscal.models.store import ModelCard, find_model, load_model
 
 
 class PixelsToLogits(nn.Module):
@@ -49,7 +48,7 @@ class Classifier:
     module: PixelsToLogits
     classes: tuple[str, ...]
     shape: tuple[int, int, int]
-    card: Mapping[str, Any]
+    card: ModelCard
     path: Path
 
     @classmethod
@@ -63,8 +62,8 @@ class Classifier:
         """
         path = find_model(place)
         weights, card = load_model(path.parent, path.stem)
-        channels, height, width = card["shape"]
-        shape, classes, name = (channels, height, width), tuple(card["classes"]), model or card["model"]
+        shape, classes, name = card.shape, card.classes, model or card.model
+        load_plugins(card.plugins)
         try:
             check_model(name)
         except UsageError as error:
@@ -72,8 +71,8 @@ class Classifier:
         network = build_network(name, shape, len(classes))  # a package or a permission that lacks is named
         try:
             network.load_state_dict(weights)
-            views = views_of(card) or benchmark(card["benchmark"]).views
-        except (KeyError, RuntimeError, UsageError) as error:
+            views = views_of(card.views, shape[0]) or benchmark(card.benchmark or "").views
+        except (RuntimeError, UsageError) as error:
             raise _unfit(path, error) from error
         module = PixelsToLogits(put(network, device, "fp32"), views)
         return cls(module.eval().requires_grad_(False), classes, shape, card, path)

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedscal import files
+from fedscal.core import files
+from fedscal.core.errors import ModelRefused
+from fedscal.core.extras import from_extra
 from fedscal.deploy.classifier import Classifier
-from fedscal.errors import ModelRefused
-from fedscal.extras import from_extra
 
 _TOLERANCE = 1e-4
 _BATCH = 64
@@ -66,7 +66,7 @@ def _converted(classifier: Classifier) -> bytes:
         )
     assert program is not None
     model = program.model_proto
-    said = {"classes": "\n".join(classifier.classes), "weights_sha256": classifier.card["weights_sha256"]}
+    said = {"classes": "\n".join(classifier.classes), "weights_sha256": classifier.card.weights_sha256}
     for key, value in said.items():
         entry = model.metadata_props.add()
         entry.key, entry.value = key, value

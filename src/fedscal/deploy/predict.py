@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedscal.data.decode import Unreadable, decode
-from fedscal.data.folder_benchmark import margin
-from fedscal.data.folders import image_files
+from fedscal.core.errors import DataRefused
+from fedscal.data.folders.benchmark import margin
+from fedscal.data.folders.decode import Unreadable, decode
+from fedscal.data.folders.scan import image_files
 from fedscal.deploy.classifier import Classifier
-from fedscal.errors import DataRefused
 
 _BATCH = 64
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedscal.extras import from_extra
+from fedscal.core.extras import from_extra
 
 _MOMENTUM = 0.1
 """The share of a batch in BatchNorm's running statistics, PyTorch's own default."""

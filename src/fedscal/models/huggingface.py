@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from fedscal.documents import misfit, read_json
-from fedscal.errors import ModelRefused, first_line
-from fedscal.extras import from_extra
+from fedscal.core.documents import read_record
+from fedscal.core.errors import ModelRefused, first_line
+from fedscal.core.extras import from_extra
 from fedscal.models.strict import refuse_differences
 
 PREFIX = "hf:"
 _PREPROCESSING = "preprocessor_config.json"
-_NORMALISATION = {"image_mean": [float], "image_std": [float]}
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _NOT_OURS = ("classifier.", "cls_classifier.", "distillation_classifier.", "pooler.")
 """Weights on top of the features: another task's classifier, and the pooling layer that it used."""
+
+
+@dataclass(frozen=True)
+class _Preprocessing:
+    """What we read of a model's word on its images."""
+
+    image_mean: tuple[float, ...]
+    image_std: tuple[float, ...]
 
 
 class HuggingFaceBackbone(nn.Module):
@@ -45,12 +53,10 @@ def normalisation(place: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and deviation that a model was trained with; ImageNet's if it does not say."""
     path = Path(place) / _PREPROCESSING if Path(place).is_dir() else _fetched(place)
     try:
-        said = read_json(path)
+        known = read_record(path, _Preprocessing)
     except (OSError, ValueError):
         return _IMAGENET
-    if misfit(said, _NORMALISATION):
-        return _IMAGENET
-    return tuple(said["image_mean"]), tuple(said["image_std"])
+    return known.image_mean, known.image_std
 
 
 @cache

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedscal.types import Images, Prediction
+from fedscal.core.types import Images, Prediction
 
 
 class Network(nn.Module):

@@ -1,26 +1,31 @@
-"""Networks by name."""
+"""Networks by name. What a name needs is imported when its network is built."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
+from fedscal.core import files
+from fedscal.core.errors import ModelRefused, UsageError, first_line, nearest, shown
+from fedscal.core.lazy import torch
+from fedscal.models import custom
 
-from fedscal import files
-from fedscal.errors import ModelRefused, UsageError, first_line, nearest, shown
-from fedscal.models import huggingface, own, timm_models
-from fedscal.models.convnet import ConvNet
-from fedscal.models.efficientnet import EfficientNetLite0
-from fedscal.models.network import Network
+if TYPE_CHECKING:
+    from torch import nn
+
+    from fedscal.models.network import Network
 
 Shape = tuple[int, int, int]
+_HUGGING_FACE, _TIMM = "hf:", "timm:"
 _PRETRAINED_RATE = 0.1
 """The backbone's share of the learning rate in the paper, where it comes with weights."""
 
 
 def _convnet(shape: Shape, classes: int) -> Network:
+    from fedscal.models.convnet import ConvNet
+    from fedscal.models.network import Network
+
     if min(shape[1:]) < ConvNet.least_side:
         raise UsageError(
             f"model=convnet needs images of {ConvNet.least_side} pixels or more, not {shape[1:]}"
@@ -30,14 +35,36 @@ def _convnet(shape: Shape, classes: int) -> Network:
 
 
 def _efficientnet_lite0(shape: Shape, classes: int) -> Network:
+    from fedscal.models.efficientnet import EfficientNetLite0
+    from fedscal.models.network import Network
+
     return Network(EfficientNetLite0(), EfficientNetLite0.width, classes, backbone_rate=_PRETRAINED_RATE)
 
 
-MODELS: Mapping[str, Callable[[Shape, int], Network]] = {
+MODELS: dict[str, Callable[[Shape, int], Network]] = {
     "convnet": _convnet,
     "efficientnet-lite0": _efficientnet_lite0,
 }
-_ELSEWHERE = (
+
+
+def network_around(name: str, factory: Callable[[Shape], nn.Module]) -> Callable[[Shape, int], Network]:
+    """Return a builder of networks around the backbones of a user's factory, for ``MODELS``."""
+
+    def build(shape: Shape, classes: int) -> Network:
+        return _around(custom.call_factory(name, factory, shape), name, shape, classes)
+
+    return build
+
+
+def _around(backbone: nn.Module, name: str, shape: Shape, classes: int, rate: float | None = None) -> Network:
+    from fedscal.models.network import Network
+
+    # A backbone may say itself how fast it adapts.
+    rate = float(getattr(backbone, "backbone_rate", _PRETRAINED_RATE)) if rate is None else rate
+    return Network(backbone, feature_width(backbone, name, shape), classes, backbone_rate=rate)
+
+
+_ORIGINS = (
     "hf:<folder or repository> loads one by transformers, timm:<name> one by timm, "
     "package.module:factory is your own"
 )
@@ -51,50 +78,53 @@ def build_network(name: str, shape: Shape, classes: int, seed: int = 0) -> Netwo
         if name in MODELS:
             return MODELS[name](shape, classes)
         backbone, rate = _backbone(name, shape)
-        return Network(backbone, feature_width(backbone, name, shape), classes, backbone_rate=rate)
+        return _around(backbone, name, shape, classes, rate)
 
 
-def _backbone(name: str, shape: Shape) -> tuple[nn.Module, float]:
-    """Return a backbone from elsewhere and its share of the learning rate."""
-    if name.startswith(huggingface.PREFIX):
-        return huggingface.HuggingFaceBackbone(name.removeprefix(huggingface.PREFIX)), _PRETRAINED_RATE
-    if name.startswith(timm_models.PREFIX):
-        place = name.removeprefix(timm_models.PREFIX)
+def _backbone(name: str, shape: Shape) -> tuple[nn.Module, float | None]:
+    """Return a backbone of another library or a user, and its share of the learning rate if that is known."""
+    if name.startswith(_HUGGING_FACE):
+        from fedscal.models.huggingface import HuggingFaceBackbone
+
+        return HuggingFaceBackbone(name.removeprefix(_HUGGING_FACE)), _PRETRAINED_RATE
+    if name.startswith(_TIMM):
+        from fedscal.models import timm_models
+
+        place = name.removeprefix(_TIMM)
         rate = _PRETRAINED_RATE if timm_models.starts_trained(place) else 1.0
         return timm_models.TimmBackbone(place), rate
-    made = own.build_own(name, shape)
-    return made, float(getattr(made, "backbone_rate", _PRETRAINED_RATE))
+    return custom.build_backbone(name, shape), None
 
 
-@torch.no_grad()
 def feature_width(backbone: nn.Module, name: str, shape: Shape) -> int:
     """Return how many features a backbone gives an image of this shape, by showing it two."""
     try:
-        found = backbone.eval()(torch.zeros(2, *shape))
+        with torch.no_grad():
+            found = backbone.eval()(torch.zeros(2, *shape))
     except Exception as error:
         size = " x ".join(map(str, shape))
         raise ModelRefused(f"model={name} cannot take images of {size}: {first_line(error)}") from error
-    if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != 2:
-        what = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    if not isinstance(found, torch.Tensor) or found.ndim != 2 or len(found) != 2:
+        what = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
         raise ModelRefused(f"model={name} makes {what} of two images, not (2, features).")
     return found.shape[1]
 
 
 def check_model(name: str) -> None:
     """Say which model was probably meant by a name that is none; nothing is loaded or imported."""
-    elsewhere = name.startswith((huggingface.PREFIX, timm_models.PREFIX)) or own.is_factory(name)
-    if name not in MODELS and not elsewhere:
-        raise UsageError(f"model={shown(name)}: no such model{nearest(name, MODELS)}; {_ELSEWHERE}")
+    known = name.startswith((_HUGGING_FACE, _TIMM)) or custom.is_factory(name)
+    if name not in MODELS and not known:
+        raise UsageError(f"model={shown(name)}: no such model{nearest(name, MODELS)}; {_ORIGINS}")
 
 
 def fingerprint(name: str) -> str:
     """Return a hash of the local files that a model's name stands for; empty if there are none."""
-    if name.startswith(huggingface.PREFIX):
-        folder = Path(name.removeprefix(huggingface.PREFIX))
+    if name.startswith(_HUGGING_FACE):
+        folder = Path(name.removeprefix(_HUGGING_FACE))
         return _sha256([path for kind in ("*.json", "*.safetensors") for path in folder.glob(kind)])
-    if name.startswith(timm_models.PREFIX):
+    if name.startswith(_TIMM):
         return _sha256([Path(name.rpartition("@")[2])])
-    return _sha256([own.source_file(name)]) if own.is_factory(name) else ""
+    return _sha256([custom.source_file(name)]) if custom.is_factory(name) else ""
 
 
 def _sha256(paths: Sequence[Path]) -> str:
@@ -104,8 +134,12 @@ def _sha256(paths: Sequence[Path]) -> str:
 
 def normalisation(name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     """Return the mean and deviation of the images that a model was trained with; None: the data set's."""
-    if name.startswith(huggingface.PREFIX):
-        return huggingface.normalisation(name.removeprefix(huggingface.PREFIX))
-    if name.startswith(timm_models.PREFIX):
-        return timm_models.normalisation(name.removeprefix(timm_models.PREFIX))
+    if name.startswith(_HUGGING_FACE):
+        from fedscal.models import huggingface
+
+        return huggingface.normalisation(name.removeprefix(_HUGGING_FACE))
+    if name.startswith(_TIMM):
+        from fedscal.models import timm_models
+
+        return timm_models.normalisation(name.removeprefix(_TIMM))
     return None

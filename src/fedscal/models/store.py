@@ -3,46 +3,77 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+from fedscal.core import documents, files, weights
+from fedscal.core.convert import convert, dump, rest
+from fedscal.core.errors import ModelRefused
+from fedscal.core.types import Weights
 
-from fedscal import documents, files, weights
-from fedscal.documents import misfit
-from fedscal.errors import ModelRefused
-from fedscal.types import Weights
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _PREFERRED = ("last", "model", "selected", "source")
-_CARD = {
-    **dict.fromkeys(("model", "benchmark?", "source?", "method?", "file_sha256", "weights_sha256"), str),
-    "classes": [str],
-    "shape": [int, int, int],
-    "round?": int,
-    "notes?": dict,
-    "views?": dict,
-    "seconds?": float,
-    "source_accuracy?": (float, None),
-}
 _LARGEST_SIDE = 16_384
 _MOST_CLASSES = 100_000
 
 
-def model_files(name: str, model: Weights, card: Mapping[str, Any]) -> dict[str, bytes]:
+@dataclass(frozen=True, kw_only=True)
+class ModelCard:
+    """What is written beside a model, in JSON.
+
+    Attributes:
+        shape: channels, height and width of an image.
+        classes: the names of the classes, in the order of the outputs.
+        views: how images are shown to it, see ``data.views``; None: as the benchmark says.
+        notes: small numbers of the server about its clients.
+        source_accuracy: on held-out source images, in percent.
+        made_from: all that decides the bits of a source model.
+        plugins: modules of users that its network comes from.
+        others: what other programs have added.
+    """
+
+    model: str
+    shape: tuple[int, int, int]
+    classes: tuple[str, ...]
+    benchmark: str | None
+    source: str | None
+    views: Mapping[str, object] | None = None
+    method: str | None = None
+    round: int | None = None
+    notes: Mapping[str, object] | None = None
+    source_accuracy: float | None = None
+    seconds: float | None = None
+    made_from: Mapping[str, object] | None = None
+    plugins: str = ""
+    others: Mapping[str, object] = rest()
+    file_sha256: str = ""
+    weights_sha256: str = ""
+
+    def __post_init__(self) -> None:
+        if not all(0 < side <= _LARGEST_SIDE for side in self.shape):
+            raise ValueError(f"shape is not channels, height and width from 1 to {_LARGEST_SIDE:,}")
+        if not 0 < len(self.classes) <= _MOST_CLASSES or len(set(self.classes)) < len(self.classes):
+            raise ValueError(f"classes are not 1 to {_MOST_CLASSES:,} different names")
+
+
+def model_files(name: str, model: Weights, card: ModelCard) -> dict[str, bytes]:
     """Return the two files of a model, ``name.safetensors`` and ``name.json``."""
     data = weights.to_bytes(model)
-    described = {**card, "file_sha256": files.sha256(data), "weights_sha256": weights.digest(model)}
+    card = replace(card, file_sha256=files.sha256(data), weights_sha256=weights.digest(model))
     return {
         f"{name}.safetensors": data,
-        f"{name}.json": (json.dumps(described, indent=2, ensure_ascii=False) + "\n").encode(),
+        f"{name}.json": (json.dumps(dump(card), indent=2, ensure_ascii=False) + "\n").encode(),
     }
 
 
-def load_model(folder: Path, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def load_model(folder: Path, name: str) -> tuple[dict[str, Tensor], ModelCard]:
     """Load a model and its card; a file that is not exactly what was written is refused."""
     card = _card(folder / f"{name}.json")
-    return read_tensors(folder / f"{name}.safetensors", card.get("file_sha256")), card
+    return read_tensors(folder / f"{name}.safetensors", card.file_sha256), card
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -58,29 +89,19 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _card(path: Path) -> dict[str, Any]:
+def _card(path: Path) -> ModelCard:
     """Read a card; what it says may be little, but must be of the right kind."""
-    card = read_json(path)
-    wrong = misfit(card, _CARD) or _not_text(card)
-    if wrong := wrong or _out_of_range(card["shape"], card["classes"]):
-        raise ModelRefused(f"{path} is not a model's card: {wrong}.")
-    return card
-
-
-def _out_of_range(shape: Sequence[int], classes: Sequence[str]) -> str:
-    if not all(0 < side <= _LARGEST_SIDE for side in shape):
-        return f"shape is not channels, height and width from 1 to {_LARGEST_SIDE:,}"
-    if not 0 < len(classes) <= _MOST_CLASSES or len(set(classes)) < len(classes):
-        return f"classes are not 1 to {_MOST_CLASSES:,} different names"
-    return ""
-
-
-def _not_text(card: Mapping[str, Any]) -> str:
+    value = read_json(path)
     try:
-        json.dumps(card, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return "it holds characters that are no text"
-    return ""
+        json.dumps(value, ensure_ascii=False).encode()
+        card = convert(value, ModelCard)
+    except UnicodeEncodeError as error:
+        raise ModelRefused(f"{path} is not a model's card: it holds characters that are no text.") from error
+    except ValueError as error:
+        raise ModelRefused(f"{path} is not a model's card: {error}.") from error
+    if not (card.file_sha256 and card.weights_sha256):
+        raise ModelRefused(f"{path} is not a model's card: it has no file_sha256 or weights_sha256.")
+    return card
 
 
 def read_tensors(path: Path, expected_sha256: str | None) -> dict[str, Tensor]:
@@ -108,6 +129,6 @@ def find_model(place: Path) -> Path:
     raise ModelRefused(f"{place} holds no model.")
 
 
-def read_card(place: str) -> dict[str, Any]:
+def read_card(place: str) -> ModelCard:
     """Return what is written beside a model."""
     return _card(find_model(Path(place)).with_suffix(".json"))

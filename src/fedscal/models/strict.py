@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fedscal.errors import ModelRefused, some
+from fedscal.core.errors import ModelRefused, some
 
 _NAMED = 3
 

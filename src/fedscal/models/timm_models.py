@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fedscal import weights
-from fedscal.errors import ModelRefused, UsageError, first_line
-from fedscal.extras import from_extra
+from fedscal.core import weights
+from fedscal.core.errors import ModelRefused, UsageError, first_line
+from fedscal.core.extras import from_extra
 from fedscal.models.strict import refuse_differences
 
 PREFIX = "timm:"

@@ -7,10 +7,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fedscal.extras import from_extra
-from fedscal.files import write_bytes
-from fedscal.report.load import load_run
-from fedscal.report.table import Table
+from fedscal.core.extras import from_extra
+from fedscal.core.files import write_bytes
+from fedscal.core.table import Table
+from fedscal.experiment.load import load_run
 
 __all__ = ["write_comparison", "write_report", "write_tables"]
 

@@ -13,9 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from fedscal.report.load import Run, dig, number
-from fedscal.report.model import AVERAGE, SIGNALS, Grid, epoch_grid, outcome, round_grid, series
+from fedscal.experiment.load import Run
+from fedscal.experiment.outcome import Grid, epoch_grid, outcome, round_grid, series
+from fedscal.experiment.records import AVERAGE, Traffic
 from fedscal.report.svg import drawing, label, to_svg
+from fedscal.runtime.signals import SIGNALS
 
 WIDTH = 7.8  # inches
 # Okabe and Ito's palette without its yellow: told apart also by colour-blind readers.
@@ -45,21 +47,23 @@ class Panel(NamedTuple):
 
 def accuracy(run: Run) -> str:
     """Draw the accuracy of the server model by domain, and of the participants' own models."""
-    own = dict(series(run, "accuracy", "clients"))
+    own = dict(series(run, lambda line: line.accuracy.clients.named))
     own.pop(AVERAGE, None)  # over other domains in other rounds: its jumps would mean nothing
     title = "Accuracy of the server model over the rounds"
-    return _domain_curves(run, "accuracy", title, series(run, "accuracy", "server"), own)
+    server = series(run, lambda line: line.accuracy.server.named)
+    return _domain_curves(run, "accuracy", title, server, own)
 
 
 def pseudo_labels(run: Run) -> str:
     """Draw how many pseudo-labels are right, by domain."""
     title = "Pseudo-label accuracy over the rounds"
-    return _domain_curves(run, "pseudo-labels", title, series(run, "pseudo_label_accuracy"), {})
+    curves = series(run, lambda line: line.pseudo_label_accuracy.named)
+    return _domain_curves(run, "pseudo-labels", title, curves, {})
 
 
 def signals(run: Run) -> str:
     """Draw the label-free signals as small multiples."""
-    curves = series(run, "signals")
+    curves = series(run, lambda line: line.signals)
     shown = [name for name in (*SIGNALS, *curves) if _known(curves.get(name, ()))]
     shown = list(dict.fromkeys(shown))  # the known ones first, each once
     if not shown:
@@ -95,32 +99,36 @@ def shares(run: Run) -> str:
 
 def entropy(run: Run) -> str:
     """Draw the mean entropy of the server model's predictions on each client's data."""
-    return _heat_maps("entropy", "Entropy by client and round", [Panel("", round_grid(run, "entropy"))])
+    grid = round_grid(run, lambda client: client.signals.get("entropy", math.nan))
+    return _heat_maps("entropy", "Entropy by client and round", [Panel("", grid)])
 
 
 def drift(run: Run) -> str:
     """Draw how far each client's model moved from the one it was sent."""
-    return _heat_maps("drift", "Weight drift by client and round", [Panel("", round_grid(run, "drift"))])
+    grid = round_grid(run, lambda client: client.drift)
+    return _heat_maps("drift", "Weight drift by client and round", [Panel("", grid)])
 
 
 def cost(run: Run) -> str:
     """Draw the seconds and the bytes of each round."""
-    parts = {"seconds": ("adapt", "evaluate"), "bytes": ("down", "up")}
-    values = {
-        (what, part): np.nan_to_num([number(dig(line, what, part)) for line in run.rounds])
-        for what, names in parts.items()
-        for part in names
+    spent, sent = [line.seconds for line in run.rounds], [line.bytes or Traffic() for line in run.rounds]
+    panels = {
+        "Seconds a round": {
+            "adapt": [one.adapt for one in spent],
+            "evaluate": [one.evaluate for one in spent],
+        },
+        "Megabytes a round": {"down": [one.down / 1e6 for one in sent], "up": [one.up / 1e6 for one in sent]},
     }
-    if not any(bars.any() for bars in values.values()):
+    if not np.nan_to_num([bars for parts in panels.values() for bars in parts.values()]).any():
         return ""
     with drawing():
         figure, axes = canvas(2.2, 1, 2)
-        for axis, (what, names) in zip(axes, parts.items(), strict=True):
-            scale = 1e6 if what == "bytes" else 1.0
-            first, second = (values[what, part] / scale for part in names)
-            axis.bar(_rounds(run), first, color=COLOURS[0], label=names[0])
-            axis.bar(_rounds(run), second, bottom=first, color=COLOURS[5], label=names[1])
-            axis.set_title("Megabytes a round" if what == "bytes" else "Seconds a round")
+        for axis, (title, parts) in zip(axes, panels.items(), strict=True):
+            below = np.zeros(len(run.rounds))
+            for (name, bars), colour in zip(parts.items(), (COLOURS[0], COLOURS[5]), strict=True):
+                axis.bar(_rounds(run), np.nan_to_num(bars), bottom=below, color=colour, label=name)
+                below = np.nan_to_num(bars)
+            axis.set_title(title)
             _round_axis(axis)
             axis.legend(ncols=2, loc="lower left", bbox_to_anchor=(0.45, 1.0), fontsize=8)
         return to_svg(figure, "cost", "Time and bytes of each round")
@@ -246,7 +254,7 @@ def _round_axis(axis: Axes) -> None:
 
 
 def _rounds(run: Run) -> list[int]:
-    return [int(line["round"]) for line in run.rounds]
+    return [line.round for line in run.rounds]
 
 
 def _known(values: Sequence[float]) -> bool:

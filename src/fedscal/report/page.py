@@ -10,12 +10,17 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from fedscal.compare import comparison, leaderboard
+from fedscal.core import text
+from fedscal.core.convert import dump
+from fedscal.core.table import Table
+from fedscal.experiment import outcome as model
+from fedscal.experiment.load import Run
+from fedscal.experiment.metrics import total_seconds
 from fedscal.methods import described
-from fedscal.report import comparison, figures, leaderboard, model, text
-from fedscal.report.load import Run, dig, number, table
-from fedscal.report.table import Table
+from fedscal.report import figures
 from fedscal.report.verdict import judge, standing
-from fedscal.rows import caveats
+from fedscal.runtime.signals import SIGNALS
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class Exhibit:
     svg: Markup
 
 
+_BETTER = ", ".join(f"{'higher' if signal.sign > 0 else 'lower'} {name}" for name, signal in SIGNALS.items())
 CURVES: Sequence[tuple[str, str, Callable[[Run], str]]] = (
     (
         "Accuracy",
@@ -41,8 +47,8 @@ CURVES: Sequence[tuple[str, str, Callable[[Run], str]]] = (
     ),
     (
         "Label-free signals",
-        "What can be seen without labels: lower entropy, higher infomax and higher snd are usually good "
-        "signs, none is a proof. Dotted: the round they choose.",
+        f"What can be seen without labels: {_BETTER} are usually good signs, none is a proof. Dotted: the "
+        "round they choose.",
         figures.signals,
     ),
 )
@@ -103,6 +109,8 @@ def report_page(run: Run) -> str:
             client_maps=_exhibits(run, CLIENTS),
             cost=_exhibits(run, COST),
             totals=totals(run),
+            environment=dump(run.environment) if run.environment else {},
+            signals=SIGNALS,
         )
     )
 
@@ -117,16 +125,15 @@ def comparison_page(runs: Sequence[Run], overall: Table | None = None) -> str:
         .render(
             title="Comparison of methods",
             runs=[
-                (run, row.label, model.outcome(run).last.get(model.AVERAGE, math.nan))
+                (run, row.label, model.outcome(run).accuracy.last.average)
                 for run, row in zip(runs, comparison.rows(runs), strict=True)
             ],
             leaderboards=list(leaderboard.leaderboards(tables)),
             overall=overall,
             left_out=left_out,
-            tables=[(found, _method_figures(found, place)) for place, found in enumerate(tables)],
+            tables=[(found.table(), _method_figures(found, place)) for place, found in enumerate(tables)],
             differences=comparison.differences(kept),
             repeated=comparison.repeated(tables),
-            caveats=caveats(comparison.rows(kept)),
         )
     )
 
@@ -179,20 +186,18 @@ def _method_figures(found: comparison.SourceTable, place: int) -> list[Exhibit]:
 
 def totals(run: Run) -> Mapping[str, str]:
     """Return the whole run's time and traffic, without what is unknown."""
-    seconds = {part: _total(run, "seconds", part) for part in ("adapt", "evaluate")}
-    seconds |= {part: number(value) for part, value in table(run.summary.get("seconds")).items()}
-    traffic = {part: _total(run, "bytes", part) for part in ("down", "up")}
-    found = {f"Time to {part}": text.duration(value) for part, value in seconds.items()}
-    found |= {
-        "Sent to clients": text.size(traffic["down"]),
-        "Sent by clients": text.size(traffic["up"]),
+    if not (run.summary or run.rounds):
+        return {}
+    seconds = run.summary.seconds if run.summary else total_seconds(run.rounds)
+    traffic = [line.bytes for line in run.rounds if line.bytes]
+    found = {
+        "Time to adapt": text.duration(seconds.adapt),
+        "Time to evaluate": text.duration(seconds.evaluate),
+        "Time to pretrain": text.duration(seconds.pretrain),
+        "Sent to clients": text.size(sum(one.down for one in traffic) or math.nan),
+        "Sent by clients": text.size(sum(one.up for one in traffic) or math.nan),
     }
     return {name: value for name, value in found.items() if value != text.UNKNOWN}
-
-
-def _total(run: Run, what: str, part: str) -> float:
-    known = [value for line in run.rounds if math.isfinite(value := number(dig(line, what, part)))]
-    return math.fsum(known) if known else math.nan
 
 
 def _exhibits(run: Run, wanted: Sequence[tuple[str, str, Callable[[Run], str]]]) -> Sequence[Exhibit]:

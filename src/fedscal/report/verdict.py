@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedscal.errors import some
-from fedscal.report.load import Run, number
-from fedscal.report.model import (
-    AVERAGE,
-    SIGNALS,
+from fedscal.core.errors import some
+from fedscal.core.text import count, decimals, percent, signed
+from fedscal.experiment.load import Run
+from fedscal.experiment.metrics import Outcome
+from fedscal.experiment.outcome import (
     Change,
-    Outcome,
     client_rows,
     domain_rows,
     failures,
@@ -21,7 +20,8 @@ from fedscal.report.model import (
     series,
     warnings,
 )
-from fedscal.report.text import count, decimals, percent, signed
+from fedscal.experiment.records import AVERAGE
+from fedscal.runtime.signals import SIGNALS
 
 NAMED_CLIENTS = 5  # more names than that are a table, not a sentence
 
@@ -46,7 +46,7 @@ def judge(run: Run) -> Verdict:
     result = outcome(run)
     if run.last_round == 0:
         tone, headline = "unknown", _nothing_adapted(result)
-    elif result.labelled:
+    elif result.accuracy.labelled:
         rows = [row for row in domain_rows(run) if row.name != AVERAGE]
         tone, headline = _accuracy(rows, result, _moment(run))
     else:
@@ -59,8 +59,8 @@ def standing(run: Run) -> str:
     """Say how far an unfinished run has come; nothing if it is finished."""
     if run.finished:
         return ""
-    planned = number(run.spec.get("rounds"))
-    goal = f" of {planned:.0f}" if math.isfinite(planned) else ""
+    planned = run.spec.get("rounds")
+    goal = f" of {planned}" if isinstance(planned, int) else ""
     return f"Unfinished: {run.last_round}{goal} rounds are recorded. The run is going on or was stopped."
 
 
@@ -69,14 +69,16 @@ def _moment(run: Run) -> str:
 
 
 def _nothing_adapted(result: Outcome) -> str:
-    known = percent(result.source_only.get(AVERAGE, math.nan)) if result.labelled else "unknown (no labels)"
+    known = (
+        percent(result.accuracy.source_only.average) if result.accuracy.labelled else "unknown (no labels)"
+    )
     return f"No round of adaptation is recorded. The source model's average accuracy is {known}."
 
 
 def _accuracy(rows: Sequence[Change], result: Outcome, moment: str) -> tuple[str, str]:
     """Compare the last round with the source model; a loss anywhere comes before the average gain."""
     domains = count(len(rows), "domain")
-    before, after = (percent(stage.get(AVERAGE, math.nan)) for stage in (result.source_only, result.last))
+    before, after = (percent(stage.average) for stage in (result.accuracy.source_only, result.accuracy.last))
     worse = [row for row in rows if row.word == "WORSE"]
     better = sum(row.word == "better" for row in rows)
     average = f"average {before} → {after} {moment}."
@@ -93,7 +95,7 @@ def _accuracy(rows: Sequence[Change], result: Outcome, moment: str) -> tuple[str
 
 def _label_free(run: Run) -> str:
     """Without labels nothing can be promised: say so, then tell what can be seen."""
-    curves = series(run, "signals")
+    curves = series(run, lambda line: line.signals)
     known = [name for name in SIGNALS if name in curves and math.isfinite(curves[name][-1])]
     moved = [f"{name} {decimals(curves[name][0])} → {decimals(curves[name][-1])}" for name in known]
     seen = f" Label-free signals, source model → round {run.last_round}: {', '.join(moved)}." if moved else ""
@@ -119,20 +121,20 @@ def _choice(result: Outcome) -> str:
     """Tell what another choice of the round would have given, and which of them is an oracle."""
     if result.selected_round is None:
         return ""
-    if not result.labelled:
+    if not result.accuracy.labelled:
         return f"The label-free choice is round {result.selected_round}."
-    chosen = percent(result.selected.get(AVERAGE, math.nan))
+    chosen = percent(result.accuracy.selected.average)
     sentence = f"The label-free choice, round {result.selected_round}, has {chosen}"
     if result.best_round is None:
         return f"{sentence}."
-    best = percent(result.best.get(AVERAGE, math.nan))
+    best = percent(result.accuracy.best.average)
     return (
         f"{sentence}; the best round, {result.best_round}, has {best}, but only labels can find it (oracle)."
     )
 
 
 def _own(run: Run, result: Outcome) -> str:
-    own, server = own_models(run).get(AVERAGE, math.nan), result.last.get(AVERAGE, math.nan)
+    own, server = own_models(run).average, result.accuracy.last.average
     if not (math.isfinite(own) and math.isfinite(server)):
         return ""
     return (

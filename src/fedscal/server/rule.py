@@ -1,15 +1,20 @@
-"""What the server sends, what it does with the replies, and which model a client is judged by."""
+"""What the server sends, what it does with the replies, and which model is deployed at a client."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from fedscal.types import ClientId, Groups, Reply, Weights
+from fedscal.core.types import ClientId, Groups, Reply, Weights
 
-_NOTES = "notes"
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_NOTES, _PER_CLIENT = "notes", "per_client"
+_ONCE_NOTES = ("cluster/", "blend/")
+"""What checkpoints of earlier versions hold about clients among the notes."""
 
 
 @dataclass(frozen=True)
@@ -20,10 +25,10 @@ class Briefing:
         source: the source model.
         first_layer: the name of the first layer's weights. Models that crossed a wire have lost the order
             of their layers, so it cannot be read off them.
-        rounds: how many rounds there will be.
+        rounds: number of rounds.
         gaussians: ``mean`` and ``variance`` (J, d) of the source features of every class, taken when the
             source model was trained; empty for a model that came without them.
-        profiles: what the clients told of themselves, once; empty unless the method asks for it.
+        profiles: the clients' profiles; empty unless the method has them.
     """
 
     source: Weights
@@ -35,29 +40,56 @@ class Briefing:
 
 @dataclass(frozen=True)
 class ServerState:
-    """All that the server knows between rounds, made of tensors: its models, and notes beside them."""
+    """All that the server keeps between rounds, as tensors.
+
+    Attributes:
+        models: its models by name.
+        notes: what else the rule keeps: counters, an optimiser's moments.
+        per_client: what it keeps about each client: its cluster, the shares of its blend.
+    """
 
     models: Groups
     notes: Weights = field(default_factory=dict)
+    per_client: Mapping[ClientId, Weights] = field(default_factory=dict)
+
+    def about(self, client: ClientId) -> Weights:
+        """Return what is kept about a client; nothing is, before its first reply."""
+        return self.per_client.get(client, {})
+
+    def facts(self) -> Weights:
+        """Return what is kept about all clients as ``kind/client``, sorted: a file has lost their order."""
+        return {
+            f"{kind}/{client}": self.per_client[client][kind]
+            for client in sorted(self.per_client)
+            for kind in sorted(self.per_client[client])
+        }
 
     def groups(self) -> Groups:
-        """Return models and notes as named groups, to be written."""
-        return {**self.models, _NOTES: self.notes} if self.notes else self.models
+        """Return the state as named groups, to be written."""
+        beside = {_NOTES: self.notes, _PER_CLIENT: self.facts()}
+        return {**self.models, **{name: group for name, group in beside.items() if group}}
 
     @classmethod
     def of(cls, groups: Groups) -> ServerState:
-        """Take ``groups`` back."""
-        models = {name: group for name, group in groups.items() if name != _NOTES}
-        return cls(models, groups.get(_NOTES, {}))
+        """Return the state that ``groups`` was made of, by this version or an earlier one."""
+        models = {name: group for name, group in groups.items() if name not in (_NOTES, _PER_CLIENT)}
+        notes = dict(groups.get(_NOTES, {}))
+        facts = dict(groups.get(_PER_CLIENT, {}))
+        facts |= {name: notes.pop(name) for name in list(notes) if name.startswith(_ONCE_NOTES)}
+        per_client: dict[ClientId, dict[str, Tensor]] = {}
+        for name, tensor in facts.items():
+            kind, _, client = name.partition("/")
+            per_client.setdefault(client, {})[kind] = tensor
+        return cls(models, notes, per_client)
 
 
 class ServerRule(ABC):
     """Dispatch and aggregation: pure functions of an explicit state. Rules are frozen dataclasses."""
 
     trains: ClassVar[bool] = True
-    """Whether clients are asked to train at all."""
+    """Whether clients train at all."""
     least_clients: ClassVar[int] = 1
-    """With fewer clients than that the rule has no meaning, and the run is refused before it starts."""
+    """With fewer clients a run is refused before it starts."""
 
     @abstractmethod
     def init(self, briefing: Briefing) -> ServerState:
@@ -73,7 +105,7 @@ class ServerRule(ABC):
 
     @abstractmethod
     def deployed(self, state: ServerState, client: ClientId) -> Weights:
-        """Return the model that a client is judged by."""
+        """Return the model that a client is evaluated with, also one that never replied."""
 
     def calls_everyone(self, state: ServerState) -> bool:
         """Whether the next round is for all clients, sampled or not."""
@@ -84,7 +116,7 @@ class ServerRule(ABC):
         return 1
 
     def suspects(self, state: ServerState, replies: Sequence[Reply]) -> Mapping[ClientId, str]:
-        """Return the clients whose replies are to be dropped, and why."""
+        """Return the clients whose replies must be dropped, and why."""
         return {}
 
     def reports(self, sent: Groups) -> Groups:
@@ -114,13 +146,13 @@ class Frozen(ServerRule):
         return state
 
     def deployed(self, state: ServerState, client: ClientId) -> Weights:
-        """Judge every client by the source model."""
+        """Return the source model."""
         return state.models["server"]
 
 
 @dataclass(frozen=True)
 class Isolated(ServerRule):
-    """LoA: every client goes on from its own model; nothing is shared after the source model.
+    """LoA: every client continues from its own model; nothing is shared after the source model.
 
     A client trains in the rounds in which it is sampled, so it gets exactly as many epochs as the
     same client of a federated method under the same seed.
@@ -135,9 +167,9 @@ class Isolated(ServerRule):
         return {"server": self.deployed(state, client)}
 
     def merge(self, state: ServerState, replies: Sequence[Reply]) -> ServerState:
-        """Put each reply in the place of the client's last one."""
+        """Replace each client's last model by its reply."""
         return ServerState({**state.models, **{reply.client: reply.weights for reply in replies}})
 
     def deployed(self, state: ServerState, client: ClientId) -> Weights:
-        """Judge a client by its own model, or by the source model before its first turn."""
+        """Return a client's own model, or the source model before its first turn."""
         return state.models.get(client, state.models["source"])

@@ -1,15 +1,17 @@
-"""Every reply is looked at before it is used: one bad client must not spoil or stop a round."""
+"""Every reply is checked before it is used: one bad client must not spoil or stop a round."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
-from fedscal.fields import Field, just, numbers, printable, real, record, several, shown, whole
-from fedscal.server import statistics
-from fedscal.types import ClientId, Failure, Groups, Package, Reply
-from fedscal.weights import first_not_finite, flatten, unlike
+from fedscal.core.errors import shown
+from fedscal.core.fields import Field, just, numbers, printable, real, record, several, whole
+from fedscal.core.options import option
+from fedscal.core.types import ClientId, Failure, Groups, Package, Reply, Weights
+from fedscal.core.weights import first_not_finite, flatten, unlike
+from fedscal.server.statistics import impossible, relative_steps
 
 MOST = 3.5e38
 """The largest number that a record may hold: a little more than float32, the type of a loss."""
@@ -32,10 +34,10 @@ def training_record(client: ClientId, round_: int, examples: Field, epochs: Fiel
 
 
 def fault(reply: Reply, package: Package, reports: Groups) -> str | None:
-    """Say what is wrong with a reply to a package, if anything.
+    """Return what is wrong with a reply to a package, if anything.
 
-    Its weights must look like the package's models and its reports like ``reports``: same names, shapes and
-    types. Its statistics must be such as a training from these models can leave.
+    Its weights must match the package's models, and its reports ``reports``, in names, shapes and
+    types. Its statistics must be such as training from these models can produce.
     """
     scalars = {f.name: getattr(reply, f.name) for f in fields(reply) if f.name not in _TENSORS}
     count = len(reply.epochs) if isinstance(reply.epochs, list | tuple) else 0
@@ -44,12 +46,12 @@ def fault(reply: Reply, package: Package, reports: Groups) -> str | None:
     if wrong:
         return f"its record{wrong}"
     sent = list(package.models.values())
-    told = flatten(reply.reports)
+    reported = flatten(reply.reports)
     return (
         unlike(reply.weights, sent[0])
-        or unlike(told, flatten(reports))
-        or _not_finite({**reply.weights, **told})
-        or statistics.impossible(reply.weights, sent, reply.examples, len(reply.epochs))
+        or unlike(reported, flatten(reports))
+        or _not_finite({**reply.weights, **reported})
+        or impossible(reply.weights, sent, reply.examples, len(reply.epochs))
     )
 
 
@@ -63,26 +65,26 @@ def screen(
     packages: Mapping[ClientId, Package],
     reports: Callable[[Groups], Groups],
 ) -> tuple[list[Reply], list[Failure]]:
-    """Part usable replies, sorted by client, from failures; strangers and second answers fail too.
+    """Split answers into usable replies and failures, both sorted by client; strangers and repeats fail too.
 
     Args:
-        answers: what the clients said, in any order.
-        packages: what the clients that were asked were sent.
+        answers: the clients' answers, in any order.
+        packages: what each client of the round was sent.
         reports: the reports that a reply to a package with these models must carry.
     """
     replies: dict[ClientId, Reply] = {}
     failures: list[Failure] = []
-    heard: set[ClientId] = set()
+    answered: set[ClientId] = set()
     for answer in answers:
         client = _name(answer)
-        package = None if client in heard else packages.get(client)
+        package = None if client in answered else packages.get(client)
         reason = _reason(answer, package, reports)
-        heard.add(client)
+        answered.add(client)
         if reason is None and isinstance(answer, Reply):
             replies[client] = answer
         else:
             failures.append(Failure(client, printable(reason or "")))
-    failures += [Failure(client, "did not answer") for client in packages.keys() - heard]
+    failures += [Failure(client, "did not answer") for client in packages.keys() - answered]
     return [replies[client] for client in sorted(replies)], sorted(failures, key=lambda f: f.client)
 
 
@@ -94,7 +96,7 @@ def _name(answer: object) -> str:
 def _reason(
     answer: Reply | Failure, package: Package | None, reports: Callable[[Groups], Groups]
 ) -> str | None:
-    """Say why an answer cannot be used, if it cannot; that it cannot even be looked at is a reason too."""
+    """Return why an answer cannot be used, if it cannot; a check that raises is a reason too."""
     if package is None:
         return "was not asked, or answered twice"
     if isinstance(answer, Failure):
@@ -102,4 +104,27 @@ def _reason(
     try:
         return fault(answer, package, reports(package.models))
     except Exception as error:  # one answer's exception, whatever it is, is that answer's failure
-        return f"its reply cannot be looked at ({type(error).__name__}: {error})"
+        return f"its reply cannot be checked ({type(error).__name__}: {error})"
+
+
+@dataclass(frozen=True)
+class NormLimit:
+    """Drops replies that moved much farther from the server's model than the others."""
+
+    norm_limit: float = option(
+        0.0,
+        "a reply that moved so many times as far as the median is dropped; 0: none",
+        low=0,
+        later=True,
+    )
+
+    def suspects(self, replies: Sequence[Reply], server: Weights) -> dict[ClientId, str]:
+        """Return the replies over the limit, and by how much; none of fewer than three."""
+        if not self.norm_limit or len(replies) < 3:
+            return {}
+        return {
+            reply.client: f"went {step:.0f} times as far as the median client in its {name}"
+            for name, steps in relative_steps([reply.weights for reply in replies], server).items()
+            for reply, step in zip(replies, steps, strict=True)
+            if step > self.norm_limit
+        }

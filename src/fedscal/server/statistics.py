@@ -1,27 +1,59 @@
-r"""BatchNorm's running statistics as the server sees them: what they cannot be, and how far they went.
+r"""How far apart models are, in parameters and in BatchNorm's running statistics.
 
-A distance of weights means nothing to them: a variance of 1e6 is usual in one layer and ruin in another. The
-mean m and the variance v of a channel are those of a Gaussian, and the Fisher information measures a step of
-it in units of its own: ds^2 = dm^2 / v + (d ln v)^2 / 2. So a mean counts in standard deviations of the
-server's model and a variance on a logarithmic scale. As BatchNorm does, v is taken with 1e-5 added.
+A distance of weights means nothing to statistics: a variance of 1e6 is usual in one layer and ruin in
+another. The mean m and the variance v of a channel are those of a Gaussian, and the Fisher information
+measures a step of it in units of its own: ds^2 = dm^2 / v + (d ln v)^2 / 2. So a mean counts in standard
+deviations of the server's model and a variance on a logarithmic scale. As BatchNorm does, v is taken with
+1e-5 added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+from fedscal.core import weights
+from fedscal.core.types import Weights
 
-from fedscal.types import Weights
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _EPSILON = 1e-5
 _MEAN, _VARIANCE, _COUNTER = "running_mean", "running_var", "num_batches_tracked"
 _PASSES = 16
 """More passes of an image through one layer than any objective makes in a local epoch."""
+Measure = Callable[[Weights, Weights], float]
+"""How far two models are apart."""
+
+
+def measures(server: Weights) -> dict[str, Measure]:
+    """Return the two ways in which models are apart: in parameters, and in BatchNorm's statistics.
+
+    They have no common unit. Each is used in units of the round's median step from the server's model,
+    which is an honest client's as long as more than half of the clients are honest.
+    """
+    return {"parameters": weights.distance, "statistics": lambda a, b: distance(a, b, server)}
+
+
+def steps(models: Sequence[Weights], server: Weights, measure: Measure) -> list[float]:
+    """Return how far each model is from the server's."""
+    return [measure(model, server) for model in models]
+
+
+def relative_steps(models: Sequence[Weights], server: Weights) -> dict[str, list[float]]:
+    """Return how far each model is from the server's, by measure, in units of the median of all.
+
+    A measure in which most models did not move is left out: there is nothing to compare with.
+    """
+    absolute = {name: steps(models, server, measure) for name, measure in measures(server).items()}
+    return {
+        name: [step / usual for step in each] for name, each in absolute.items() if (usual := median(each))
+    }
 
 
 def impossible(model: Weights, sent: Sequence[Weights], images: int, epochs: int) -> str | None:
-    """Say which statistic no training from the models that were sent can have left, if there is one.
+    """Return which statistic no training from the models that were sent can have produced, if there is one.
 
     Args:
         model: a client's model.
@@ -42,7 +74,7 @@ def impossible(model: Weights, sent: Sequence[Weights], images: int, epochs: int
 
 
 def distance(a: Weights, b: Weights, unit: Weights) -> float:
-    """Return how far the statistics of two models are apart, in units of those of a third."""
+    """Return how far the BatchNorm statistics of two models are apart, in units of those of a third."""
     squares = (
         _step(a, b, unit, name).square().sum().item()
         for name in sorted(unit)  # the order in which tensors arrive must not move the last bit

@@ -1,7 +1,9 @@
-"""The archive: every image at 64 px with class, domain, set, licence and icon name, built once from tarballs.
+"""Makes the archive: every image at 64 px with class, domain, set, licence and icon name, from tarballs.
 
 A directory of one safetensors file a domain, ``index.json`` and ``NOTICE.md``, with their sha256 in
-``manifest.json``. The same lock and rules give the same bytes.
+``manifest.json``. The same lock and rules give the same bytes. Sets copy each other, and one drawing must not
+count twice in a class of a domain: a drawing whose 64-bit hash (is each of 8 x 8 patches brighter than
+its left one) differs in few bits from one that is kept is left out.
 """
 
 from __future__ import annotations
@@ -9,28 +11,45 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from fedscal import files, weights
+from fedscal.core import files, weights
+from fedscal.core.documents import parse_json
+from fedscal.core.lazy import F, torch
+from fedscal.core.types import Progress
 from fedscal.data.icons import draw
-from fedscal.data.icons.duplicates import first_of_each
-from fedscal.data.icons.lock import Package
-from fedscal.data.icons.notice import notice
-from fedscal.data.icons.rules import Rules
-from fedscal.data.icons.tarball import members
-from fedscal.documents import parse_json, read_json
-from fedscal.errors import DataRefused
+from fedscal.data.icons.benchmark import (
+    DOMAINS,
+    INDEX,
+    MANIFEST,
+    NOTICE,
+    VERSION,
+    directory,
+    file_name,
+    folder,
+)
+from fedscal.data.icons.lock import Package, packages
+from fedscal.data.icons.npm import Registry, fetch_all, find_registry, members, missing
+from fedscal.data.icons.rules import Rules, rules
 
-VERSION = 1
-"""To be raised whenever lock, rules or drawing give other bytes."""
-DOMAINS = ("outline", "solid", "color", "sketch")
-_MANIFEST, _INDEX, _NOTICE = "manifest.json", "index.json", "NOTICE.md"
+if TYPE_CHECKING:
+    from torch import Tensor
+
 _DRAWINGS = "package/src/drawings/{}.ndjson.gz"
 _ICONS = "package/icons.json"
+SAME_BITS = 2
+"""Two drawings are the same if at most this many bits differ."""
+_STEP = 2.0
+"""Grey levels below which two patches count as equally bright, so that no bit hangs on rounding."""
+_HEAD = """# Notice
+
+The images of the icons benchmark are made from the packages below: rasterised at 64 px, cropped to their
+ink and centred; sketches are enlarged from 28 px. The drawings belong to their authors, and each is under
+the licence of its set. fedscal ships none of them.
+
+| set | package | version | author | licence |
+|---|---|---|---|---|
+"""
 
 
 @dataclass(frozen=True)
@@ -45,14 +64,21 @@ class Picture:
     pixels: Tensor
 
 
-def folder() -> Path:
-    """Return where the archive and the tarballs are kept."""
-    return files.cache_dir("icons")
-
-
-def directory() -> Path:
-    """Return where the archive is, or would be."""
-    return folder() / f"archive-v{VERSION}"
+def make(registry: str | None, progress: Progress) -> None:
+    """Download the packages that are not here yet and draw their icons; the caller holds the lock."""
+    draw.check_tools()
+    tarballs = files.make_dir(folder() / "tarballs")
+    files.remove_unfinished(tarballs)
+    lock = packages()
+    if absent := missing(lock, tarballs):
+        source = Registry(find_registry(registry))
+        progress.stage("fetching icon sets", len(absent))
+        fetch_all(absent, tarballs, source, progress.advance)
+    progress.stage("drawing icons", len(lock))
+    made = contents(
+        lock, lambda package: (tarballs / package.tarball).read_bytes(), rules(), progress.advance
+    )
+    files.write_dir(directory(), made)
 
 
 def pictures(package: Package, tarball: bytes, rules: Rules) -> Iterator[Picture]:
@@ -108,11 +134,11 @@ def contents(
         on_each()
     domains = distinct(found, rules)
     numbers = {group: number for number, group in enumerate(dict.fromkeys(p.group for p in found))}
-    made = {_file(domain): _tensors(kept, numbers) for domain, kept in domains.items()}
-    made[_INDEX] = json.dumps(_index(domains, rules), indent=0, ensure_ascii=False).encode()
-    made[_NOTICE] = notice(packages).encode()
+    made = {file_name(domain): _tensors(kept, numbers) for domain, kept in domains.items()}
+    made[INDEX] = json.dumps(_index(domains, rules), indent=0, ensure_ascii=False).encode()
+    made[NOTICE] = notice(packages).encode()
     hashes = {name: files.sha256(data) for name, data in made.items()}
-    return made | {_MANIFEST: json.dumps({"version": VERSION, "sha256": hashes}, indent=2).encode()}
+    return made | {MANIFEST: json.dumps({"version": VERSION, "sha256": hashes}, indent=2).encode()}
 
 
 def _tensors(kept: Sequence[Picture], numbers: dict[str, int]) -> bytes:
@@ -140,40 +166,27 @@ def _index(domains: dict[str, list[Picture]], rules: Rules) -> dict[str, list[di
     }
 
 
-def _file(domain: str) -> str:
-    return f"{domain}.safetensors"
+def hashes(images: Tensor) -> Tensor:
+    """Return the hashes (n, 64) of uint8 images (n, 3, H, W) as booleans."""
+    grey = images.double().mean(dim=1, keepdim=True)
+    patches = F.adaptive_avg_pool2d(grey, (8, 9)).squeeze(1)
+    return (patches[:, :, 1:] - patches[:, :, :-1] > _STEP).flatten(1)
 
 
-def is_whole() -> bool:
-    """Tell whether the archive is there and every file of it is what was built."""
-    names = (*(_file(domain) for domain in DOMAINS), _INDEX, _NOTICE)
-    return all(_intact(name) is not None for name in names)
+def first_of_each(images: Sequence[Tensor]) -> list[int]:
+    """Return the positions of the images that are no near-duplicate of an earlier kept one."""
+    kept: list[int] = []
+    codes = hashes(torch.stack(list(images))) if images else torch.empty(0, 64)
+    for position, code in enumerate(codes):
+        if all(int((code ^ codes[other]).sum()) > SAME_BITS for other in kept):
+            kept.append(position)
+    return kept
 
 
-def tensors(domain: str) -> dict[str, Tensor]:
-    """Return ``images`` (n, 3, 64, 64), ``labels`` and ``groups`` of a domain, class after class."""
-    name = _file(domain)
-    return weights.from_bytes(_read(name), str(directory() / name))
-
-
-def index(domain: str) -> list[dict[str, str]]:
-    """Return ``class``, ``set``, ``icon`` and ``licence`` of every image of a domain, in the same order."""
-    entries: dict[str, list[dict[str, str]]] = parse_json(_read(_INDEX))
-    return entries[domain]
-
-
-def _read(name: str) -> bytes:
-    data = _intact(name)
-    if data is None:
-        state = "damaged" if directory().is_dir() else "not there yet"
-        raise DataRefused(f"the icons in {directory()} are {state}: fedscal data get icons")
-    return data
-
-
-def _intact(name: str) -> bytes | None:
-    try:
-        manifest: Any = read_json(directory() / _MANIFEST)
-        data = (directory() / name).read_bytes()
-        return data if manifest["sha256"][name] == files.sha256(data) else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def notice(packages: Sequence[Package]) -> str:
+    """Return the notice as Markdown."""
+    rows = [
+        f"| {package.title} | {package.name} | {package.version} | {package.author} | {package.licence} |\n"
+        for package in packages
+    ]
+    return _HEAD + "".join(rows)

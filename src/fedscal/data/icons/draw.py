@@ -11,15 +11,16 @@ import io
 import json
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from PIL import Image
-from torch import Tensor
-from torch.nn import functional as F
 
-from fedscal.extras import from_extra
+from fedscal.core.extras import from_extra
+from fedscal.core.lazy import F, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SIDE = 64
 _MARGIN = 4

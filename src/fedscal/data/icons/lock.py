@@ -1,7 +1,7 @@
 """The lock: which packages the icons come from, in which version, under which licence, with which bytes.
 
 ``lock.json`` also says how a set's styles are read from its names: from the ending of a name to the
-domain, with an empty ending for all other names. ``relock`` renews it.
+domain, with an empty ending for all other names. ``tools/relock_icons.py`` renews it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The client: one local training loop, its terms."""

@@ -1,0 +1,1 @@
+"""Many runs: grids, execution, tables, tests of significance."""

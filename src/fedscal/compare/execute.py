@@ -1,0 +1,107 @@
+"""Many runs side by side, cached run by run; ``tables`` shows their results."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedscal.core.errors import DirectoryBusy
+from fedscal.experiment.run_directory import RunDirectory
+from fedscal.experiment.spec import RunSpec, environment_keys
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the grid and its directory, named by what decides the result."""
+
+    spec: RunSpec
+    directory: RunDirectory
+
+    @property
+    def name(self) -> str:
+        """The cell in a few words."""
+        return f"{self.spec.method} from {self.spec.source}, seed {self.spec.seed}"
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Why a cell has no result: its process's exit code and last words."""
+
+    code: int
+    reason: str
+
+
+def cells_of(specs: Sequence[RunSpec], out: Path) -> list[Cell]:
+    """Return the cells of a grid, each in its own directory below ``out``."""
+    return [Cell(spec, RunDirectory(out / _folder(spec))) for spec in specs]
+
+
+def _folder(spec: RunSpec) -> str:
+    return f"{spec.source}-{spec.method}-{spec.adaptation}-s{spec.seed}-{spec.digest()[:8]}"
+
+
+def execute(cells: Sequence[Cell], jobs: int, done: Callable[[Cell], None]) -> list[tuple[Cell, Failed]]:
+    """Run the cells that are not finished, ``jobs`` at a time; return what failed and why.
+
+    Each cell is a process of its own: a crash costs one cell, and repeating the command resumes it.
+    """
+    failed: list[tuple[Cell, Failed]] = []
+    running: list[subprocess.Popen[str]] = []
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        futures = {pool.submit(_run, cell, running): cell for cell in cells}
+        for future in as_completed(futures):
+            failure = future.result()
+            if failure:
+                failed.append((futures[future], failure))
+            done(futures[future])
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in running:
+            process.terminate()
+        _wait_for_all(pool)
+        raise
+    pool.shutdown()
+    return failed
+
+
+def _wait_for_all(pool: ThreadPoolExecutor) -> None:
+    """Wait for runs that were told to end, also where the interrupt is repeated meanwhile."""
+    while True:
+        with contextlib.suppress(BaseException):
+            pool.shutdown()
+            return
+
+
+def _run(cell: Cell, running: list[subprocess.Popen[str]]) -> Failed | None:
+    code, error = DirectoryBusy.exit_code, ""
+    while code == DirectoryBusy.exit_code and not cell.directory.finished:
+        process = subprocess.Popen(_command(cell), stderr=subprocess.PIPE, text=True, env=_environment())
+        running.append(process)
+        _, error = process.communicate()
+        running.remove(process)
+        code = process.returncode
+        if code == DirectoryBusy.exit_code:  # the orphan of a comparison that was killed works on it
+            time.sleep(2)
+    return None if cell.directory.finished else Failed(code, error.strip() or f"exit code {code}")
+
+
+def _environment() -> dict[str, str]:
+    """Return this process's environment without keys: the cell's command names every one that it needs."""
+    keys = {f"FEDSCAL_{name.upper()}" for name in environment_keys()}
+    return {name: value for name, value in os.environ.items() if name not in keys}
+
+
+def _command(cell: Cell) -> list[str]:
+    path = str(cell.directory.path)
+    keys = {**cell.spec.all_keys(), "workers": 1}
+    fresh = ["--out", path, *(f"{key}={value}" for key, value in keys.items())]
+    words = ["--resume", path] if cell.directory.started else fresh
+    return [sys.executable, "-m", "fedscal", "run", "--quiet", "--no-report", *words]

@@ -1,0 +1,1 @@
+"""What everything else stands on: types, randomness, weights, options, errors, files."""

@@ -1,0 +1,217 @@
+"""Files that are either whole or not there: atomic writes, hashes, locks, and the cache's place."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from fedscal.core.errors import DirectoryBusy, OutOfSpace, UsageError
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+_NO_ROOM |= {errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP}
+# A run may be told to write to a directory that holds other things: no other program uses this ending.
+_UNFINISHED = ".fedscal-tmp"
+
+
+def cache_dir(*parts: str) -> Path:
+    """Return where data sets and source models are kept: ``$FEDSCAL_CACHE``, or the user's cache.
+
+    The cache and the named folders in it may be links, to a larger disk say, but not to another user's place:
+    whoever can write there decides what images and models are.
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    place = Path(os.environ.get("FEDSCAL_CACHE") or Path(base) / "fedscal")
+    _refuse_strange_link(place)
+    for part in parts:
+        place /= part
+        _refuse_strange_link(place)
+    return place
+
+
+def _refuse_strange_link(place: Path) -> None:
+    """Refuse a link that another user made, or that leads to where another user may replace files."""
+    if not place.is_symlink() or not hasattr(os, "geteuid"):
+        return
+    link, target = place.lstat(), place.stat() if place.exists() else None
+    owners = {link.st_uid} if target is None else {link.st_uid, target.st_uid}
+    open_to_all = target and target.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH
+    if open_to_all or owners - _trusted():
+        raise UsageError(
+            f"the cache {place} is a link to a place of other users, {os.path.realpath(place)}. "
+            "Remove the link, or set FEDSCAL_CACHE to a directory by its own name."
+        )
+
+
+def _trusted() -> set[int]:
+    """Return who may decide what the cache holds: this user, and root, who may do anything."""
+    return {os.geteuid(), 0}
+
+
+@contextmanager
+def writing(path: Path, size: int = 0) -> Iterator[None]:
+    """Turn "no space", "read-only" and their like into one sentence that names the path."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM and not isinstance(error, NotADirectoryError | FileExistsError):
+            raise
+        need = f" ({size:,} bytes needed)" if size else ""
+        raise OutOfSpace(
+            f"cannot write {path}{need}: {error.strerror}. Free space or choose another directory; "
+            "what was there before is intact."
+        ) from error
+
+
+def make_dir(path: Path) -> Path:
+    """Create a directory and its parents, or say in one sentence why that is impossible."""
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file so that a reader, or a crash, sees the old content or the new, never a part."""
+    make_dir(path.parent)
+    with writing(path, len(data)):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_UNFINISHED)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+        sync_dir(path.parent)
+
+
+@contextmanager
+def reading(path: Path, most: int) -> Iterator[BufferedReader]:
+    """Open a regular file of at most so many bytes; a device, a pipe or a larger file is an OSError."""
+    with open(path, "rb", opener=_at_once) as file:
+        entry = os.fstat(file.fileno())
+        if not stat.S_ISREG(entry.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        if entry.st_size > most:
+            raise OSError(errno.EINVAL, f"it is too large, more than {most:,} bytes", str(path))
+        yield file
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open without waiting: a pipe that nobody writes to would hold up a plain open for ever."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """Return the content of a regular file of at most so many bytes."""
+    with reading(path, most) as file:
+        return file.read(os.fstat(file.fileno()).st_size)
+
+
+def read_verified(path: Path, sha256: str | None, most: int = 16_000_000_000) -> bytes | None:
+    """Return the content of a file of this sha256, None if it has another, which never fills the memory."""
+    with reading(path, most) as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+            return None
+        file.seek(0)
+        return file.read()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically."""
+    write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def write_dir(path: Path, files: Mapping[str, bytes]) -> None:
+    """Write a directory of files so that it appears at once and whole, in place of an older one."""
+    make_dir(path.parent)
+    staging = path.parent / f".{path.name}{_UNFINISHED}"
+    with writing(path, sum(len(data) for data in files.values())):
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir()
+        try:
+            for name, data in files.items():
+                write_bytes(staging / name, data)
+            shutil.rmtree(path, ignore_errors=True)
+            os.rename(staging, path)
+        except BaseException:
+            shutil.rmtree(staging, ignore_errors=True)
+            raise
+        sync_dir(path.parent)
+
+
+def remove_unfinished(*folders: Path) -> None:
+    """Remove what writers that were killed left in these folders; nobody else may be writing there."""
+    for path in [path for folder in folders for path in folder.glob(f".*{_UNFINISHED}")]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def sync_dir(path: Path) -> None:
+    """Make a rename in this directory survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sha256(data: bytes) -> str:
+    """Return the hexadecimal sha256."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    """Return the hexadecimal sha256 of a file, however large."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def only_process(directory: Path) -> Iterator[None]:
+    """Hold a directory against other processes; the lock of a process that died is free again."""
+    path = make_dir(directory) / ".lock"
+    lock = FileLock(path, timeout=0)
+    with writing(path):
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise DirectoryBusy(
+                f"{directory} is in use by another run. Wait for it, or give another --out."
+            ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def one_builder(directory: Path) -> Iterator[None]:
+    """Let one process at a time build something in a cache directory; the others wait for it."""
+    path = make_dir(directory) / ".lock"
+    lock = FileLock(path)
+    with writing(path):
+        lock.acquire()
+    try:
+        remove_unfinished(directory)
+        yield
+    finally:
+        lock.release()

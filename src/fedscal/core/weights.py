@@ -1,0 +1,147 @@
+"""State-dict algebra: mean, distance, digest, size, and bytes without pickle."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import safetensors
+
+from fedscal.core.errors import ModelRefused
+from fedscal.core.fields import printable, quoted
+from fedscal.core.lazy import safetensors_torch, torch
+from fedscal.core.types import Groups, Weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_USUAL = ("torch.strided", "cpu")
+
+
+def snapshot(weights: Weights) -> dict[str, Tensor]:
+    """Return a detached, contiguous copy on the CPU."""
+    return {
+        name: tensor.detach().to("cpu", copy=True).contiguous(memory_format=torch.contiguous_format)
+        for name, tensor in weights.items()
+    }
+
+
+def mean(models: Sequence[Weights], shares: Sequence[float] | None = None) -> dict[str, Tensor]:
+    """Average models in the given order: w = sum_i s_i w_i, with s_i = 1/n unless given.
+
+    Sums run in float64, so a bit of the result never depends on more than the order. BatchNorm
+    statistics are floats and are averaged too; integer buffers (batch counters) take the maximum.
+    """
+    shares = shares or [1.0 / len(models)] * len(models)
+    return {name: _mean_tensor([model[name] for model in models], shares) for name in models[0]}
+
+
+def _mean_tensor(tensors: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
+    if not tensors[0].is_floating_point():
+        return torch.stack(list(tensors)).amax(dim=0)
+    total = torch.zeros(tensors[0].shape, dtype=torch.float64)
+    for tensor, share in zip(tensors, shares, strict=True):
+        total.add_(tensor.double(), alpha=share)
+    return total.to(tensors[0].dtype)
+
+
+def distance(a: Weights, b: Weights) -> float:
+    """Return the Euclidean distance ||a - b|| of the parameters; BatchNorm statistics do not count."""
+    squares = (
+        (a[name].double() - b[name].double()).square().sum().item()
+        for name in sorted(a)  # the order in which tensors arrive must not move the last bit
+        if a[name].is_floating_point() and not is_statistic(name)
+    )
+    return float(sum(squares) ** 0.5)
+
+
+def is_statistic(name: str) -> bool:
+    """Whether a tensor of this name is a BatchNorm running statistic."""
+    return name.rpartition(".")[2].startswith("running_")
+
+
+def digest(weights: Weights) -> str:
+    """Return the sha256 of names, types, shapes and bytes, independent of the order of the names."""
+    sha = hashlib.sha256()
+    for name in sorted(weights):
+        tensor = weights[name].detach().cpu().contiguous()
+        sha.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        sha.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()
+
+
+def byte_count(weights: Weights) -> int:
+    """Return how many bytes the tensors take on the wire."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
+
+
+def first_not_finite(weights: Weights) -> str | None:
+    """Return the name of the first tensor that holds NaN or infinity, if there is one."""
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            return name
+    return None
+
+
+def unlike(tensors: object, example: Weights) -> str | None:
+    """Say in what tensors differ from an example in names, shapes or kinds, if in anything."""
+    if not isinstance(tensors, Mapping):
+        return f"it holds {quoted(tensors)} in the place of tensors"
+    if tensors.keys() != example.keys():
+        odd = min(tensors.keys() ^ example.keys(), key=str)
+        return f"its tensors have other names: {quoted(odd)} is missing or unknown"
+    for name, tensor in tensors.items():
+        if _kind(tensor) != _kind(example[name]):
+            return f"tensor '{name}' is {printable(_kind(tensor))}, not {_kind(example[name])}, as it must be"
+    return None
+
+
+def _kind(tensor: object) -> str:
+    """Return type, shape, and what is unusual of a tensor: that it is sparse, or has no numbers at all."""
+    if not isinstance(tensor, torch.Tensor):
+        return quoted(tensor)
+    odd = [str(trait) for trait in (tensor.layout, tensor.device) if str(trait) not in _USUAL]
+    return " ".join([str(tensor.dtype), str(tuple(tensor.shape)), *odd])
+
+
+def flatten(groups: Groups) -> dict[str, Tensor]:
+    """Join named groups into one mapping, ``group/name``."""
+    return {
+        f"{group}/{name}": tensor for group, weights in groups.items() for name, tensor in weights.items()
+    }
+
+
+def unflatten(tensors: Weights) -> dict[str, dict[str, Tensor]]:
+    """Take ``flatten`` back."""
+    groups: dict[str, dict[str, Tensor]] = {}
+    for path, tensor in tensors.items():
+        group, _, name = path.partition("/")
+        groups.setdefault(group, {})[name] = tensor
+    return groups
+
+
+def to_bytes(weights: Weights) -> bytes:
+    """Return the safetensors form; a tensor that stands under two names is written twice."""
+    seen: set[int] = set()
+    separate: dict[str, Tensor] = {}
+    for name, tensor in weights.items():
+        tensor = tensor.contiguous()
+        place = tensor.untyped_storage().data_ptr()
+        separate[name] = tensor.clone() if place in seen else tensor
+        seen.add(place)
+    return safetensors_torch.save(separate)
+
+
+def from_bytes(data: bytes, where: str) -> dict[str, Tensor]:
+    """Read the safetensors form; anything else, a pickle included, is refused and never executed."""
+    try:
+        tensors = safetensors_torch.load(data)
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise ModelRefused(
+            f"{where} is not a whole safetensors file ({error}); it was not loaded."
+        ) from error
+    broken = first_not_finite(tensors)
+    if broken:
+        raise ModelRefused(f"{where}: tensor '{broken}' holds NaN or infinity; it was not loaded.")
+    return tensors

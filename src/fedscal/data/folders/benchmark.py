@@ -1,0 +1,158 @@
+"""A user's folder as a benchmark: its domains are sub-folders, its classes the folders inside them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedscal.core import files
+from fedscal.core.errors import DataRefused, some
+from fedscal.core.lazy import torch
+from fedscal.core.types import Progress
+from fedscal.data.benchmark import Benchmark
+from fedscal.data.folders.decode import SIDE as SQUARE
+from fedscal.data.folders.decoded import Decoded, changes, decoded, refuse_bad
+from fedscal.data.folders.examine import findings
+from fedscal.data.folders.scan import scan
+from fedscal.data.folders.subset import with_classes
+from fedscal.data.folders.tree import Tree, as_one_domain
+from fedscal.data.pixels import MappedImages
+from fedscal.data.views import AugmentedViews
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_SIDE = 224
+PHOTOGRAPHS = AugmentedViews(
+    mean=(0.485, 0.456, 0.406),
+    std=(0.229, 0.224, 0.225),
+    crop_area=(0.08, 1.0),
+    crop_aspect=(3 / 4, 4 / 3),
+    flip=True,
+    side=_SIDE,
+)
+"""The paper's views: ImageNet's normalisation, random resized crops of 224 from 256, mirrored."""
+
+
+def folder_benchmark(
+    root: str, skip_bad: bool = False, side: int = 0, classes: str = "", source: str = ""
+) -> Benchmark:
+    """Return the benchmark of a folder, as the folder is now.
+
+    Args:
+        root: the folder.
+        skip_bad: leave out files that cannot be read.
+        side: the side of the images that a network sees; 0: 224.
+        classes: a subset of the classes, by name or by a file that lists them; empty: all.
+        source: the source domain; a folder of this name whose folders hold images is that domain itself.
+    """
+    side = side or _SIDE
+    tree = with_classes(as_one_domain(scan(Path(root)), source), classes)
+    return Benchmark(
+        name=root,
+        title=Path(root).name,
+        classes=tree.classes,
+        domains=tuple(tree.domains),
+        shape=(3, side, side),
+        views=replace(PHOTOGRAPHS, side=side),
+        build=_not_built,
+        version=1,
+        defaults={},
+        folder=Folder(tree, skip_bad, margin(side)),
+    )
+
+
+def margin(side: int) -> int:
+    """Return the side of the squares to decode for views of a side: 256 for 224, and in proportion."""
+    return round(side * SQUARE / _SIDE)
+
+
+def _not_built(domain: str) -> tuple[Tensor, Tensor]:
+    raise AssertionError(f"the images of {domain} are decoded, not built")
+
+
+class Folder:
+    """The images of a folder, decoded once, with the labels that its folders or lists name.
+
+    The files are looked at once: what they hold later is no part of the run.
+    """
+
+    def __init__(self, tree: Tree, skip_bad: bool, side: int) -> None:
+        self.tree = tree
+        self._skip_bad = skip_bad
+        self._side = side
+        self._classes = tree.classes
+        self._kept: dict[str, Decoded] = {}
+
+    @property
+    def empty(self) -> tuple[str, ...]:
+        """The folders that hold no image."""
+        return self.tree.empty
+
+    def ordered(self, classes: Sequence[str]) -> Folder:
+        """Return the same images with labels numbered as a model numbers its classes."""
+        other = copy.copy(self)
+        other._classes = tuple(classes)
+        return other
+
+    def prepare(self, progress: Progress | None = None) -> None:
+        """Decode what is not decoded yet; broken files are refused or left out, as asked."""
+        for domain in self.tree.domains:
+            self.decoded(domain, progress)
+
+    def decoded(self, domain: str, progress: Progress | None = None) -> Decoded:
+        """Return a domain's decoded images."""
+        if domain not in self._kept:
+            found = decoded(self.tree.domains[domain], self._side, progress, domain)
+            refuse_bad(found, self._skip_bad)
+            self._kept[domain] = found
+        return self._kept[domain]
+
+    def images(self, domain: str) -> MappedImages:
+        """Return the images of a domain, on disk."""
+        return self.decoded(domain).images
+
+    def labels(self, domain: str) -> Tensor | None:
+        """Return the labels of a domain in the order of its images; None if nothing names any."""
+        number = {name: index for index, name in enumerate(self._classes)}
+        found = [file.label for file in self.decoded(domain).files]
+        known = [number[label] for label in found if label is not None]
+        return torch.tensor(known) if len(known) == len(found) else None
+
+    def digest(self) -> str:
+        """Return one hash for all images, at the size that they have here, and labels of the folder."""
+        content = {
+            domain: [(sha, file.label) for sha, file in zip(found.hashes, found.files, strict=True)]
+            for domain in self.tree.domains
+            for found in [self.decoded(domain)]
+        }
+        return files.sha256(json.dumps([self._side, self._classes, content], sort_keys=True).encode())
+
+    def keys(self) -> dict[str, str]:
+        """Return what the cache keeps each domain's images under."""
+        return {domain: self.decoded(domain).key for domain in self.tree.domains}
+
+    def changes(self, keys: Mapping[str, str]) -> list[str]:
+        """Name the files that are not as they were when the images under these keys were decoded."""
+        known = [(key, self.decoded(domain)) for domain, key in keys.items() if domain in self.tree.domains]
+        return [change for key, found in known for change in changes(key, found)]
+
+    def warnings(self) -> list[str]:
+        """Say what is odd about the images, though they can be used."""
+        return list(
+            findings(self.tree, {domain: self.decoded(domain) for domain in self.tree.domains}).warnings()
+        )
+
+    def require_same_classes(self) -> None:
+        """Refuse labelled domains that have not the same classes: label 3 must mean the same everywhere."""
+        for domain, found in self.tree.domains.items():
+            named = {file.label for file in found if file.label is not None}
+            absent = sorted(set(self.tree.classes) - named)
+            if named and absent:
+                raise DataRefused(
+                    f"{self.tree.root}: the domains have different classes; {domain} lacks {some(absent, 5)}."
+                )

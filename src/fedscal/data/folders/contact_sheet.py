@@ -1,0 +1,79 @@
+"""A contact sheet: the first images of every class and domain on one page, for a look at the data."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from fedscal.core.lazy import torch
+from fedscal.data import cache
+from fedscal.data.benchmark import Benchmark
+from fedscal.data.labels import known_labels
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_EACH = 6
+_GAP = 2
+_NAME_WIDTH = 80
+_TITLE_HEIGHT = 16
+
+
+def contact_sheet(benchmark: Benchmark) -> tuple[bytes, str]:
+    """Return a PNG with a row a class and a block of columns a domain, and an index of its images.
+
+    The index is tab-separated: row and column on the sheet, domain, class, the image's number in its
+    domain and, where the benchmark knows it, its name at its source.
+    """
+    chosen = {domain: _chosen(benchmark, domain) for domain in benchmark.domains}
+    return _picture(benchmark, chosen), _index(benchmark, chosen)
+
+
+def _chosen(benchmark: Benchmark, domain: str) -> list[list[int]]:
+    """Return the first images of every class by their number."""
+    truth = known_labels(benchmark, domain)
+    return [(truth == label).nonzero().flatten()[:_EACH].tolist() for label in range(len(benchmark.classes))]
+
+
+def _picture(benchmark: Benchmark, chosen: dict[str, list[list[int]]]) -> bytes:
+    _, height, width = benchmark.shape
+    block = _EACH * (width + _GAP) + 3 * _GAP
+    size = (
+        _NAME_WIDTH + block * len(chosen),
+        _TITLE_HEIGHT + len(benchmark.classes) * (max(height, 12) + _GAP),
+    )
+    sheet = Image.new("RGB", size, (200, 200, 200))
+    pen = ImageDraw.Draw(sheet)
+    for place, (domain, rows) in enumerate(chosen.items()):
+        pixels, left = cache.images(benchmark, domain), _NAME_WIDTH + place * block
+        pen.text((left, 2), domain, fill=0)
+        for label, numbers in enumerate(rows):
+            top = _TITLE_HEIGHT + label * (max(height, 12) + _GAP)
+            pen.text((2, top), benchmark.classes[label], fill=0)
+            for column, number in enumerate(numbers):
+                sheet.paste(
+                    Image.fromarray(_colours(pixels[torch.tensor([number])][0])),
+                    (left + column * (width + _GAP), top),
+                )
+    kept = io.BytesIO()
+    sheet.save(kept, format="PNG")
+    return kept.getvalue()
+
+
+def _colours(image: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """Return an image of one or three channels as (H, W, 3)."""
+    return torch.as_tensor(image).expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy()
+
+
+def _index(benchmark: Benchmark, chosen: dict[str, list[list[int]]]) -> str:
+    lines = ["row\tcolumn\tdomain\tclass\timage\tname\n"]
+    for place, (domain, rows) in enumerate(chosen.items()):
+        names = benchmark.captions(domain) if benchmark.captions else None
+        for label, numbers in enumerate(rows):
+            for column, number in enumerate(numbers, start=place * _EACH + 1):
+                cells = (label + 1, column, domain, benchmark.classes[label], number)
+                lines.append("\t".join(map(str, (*cells, names[number] if names else ""))) + "\n")
+    return "".join(lines)

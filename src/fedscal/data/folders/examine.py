@@ -1,0 +1,116 @@
+"""Look at every file of a folder before it is trusted: what is broken, how much there is, what is twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedscal.core.types import Progress
+from fedscal.data.folders.decoded import Bad, Decoded, decoded
+from fedscal.data.folders.tree import Tree
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a folder holds.
+
+    Attributes:
+        counts: images by domain and class; the class is "" where there are no labels.
+        bad: files that are no whole images.
+        shared: how many images two domains have in common, by the pair of their names.
+        repeated: how many images a domain holds more than once.
+        even: how many images of a domain are one even colour.
+        others: files that were passed over because their ending is no image's.
+        hidden: hidden files and folders that were not looked at.
+        empty: folders that hold no image.
+    """
+
+    counts: Mapping[str, Mapping[str, int]]
+    bad: Sequence[Bad]
+    shared: Mapping[tuple[str, str], int]
+    repeated: Mapping[str, int]
+    even: Mapping[str, int]
+    others: int
+    hidden: int
+    empty: Sequence[str]
+
+    @property
+    def images(self) -> int:
+        """How many images can be used."""
+        return sum(sum(own.values()) for own in self.counts.values())
+
+    def warnings(self) -> Iterator[str]:
+        """Say in sentences what spoils a training without stopping it."""
+        if self.bad:
+            yield f"{_some(len(self.bad), 'file')} no whole image and left out, the first {self.bad[0].path}"
+        for (first, second), count in self.shared.items():
+            yield f"{_some(count, 'image')} in {first} and in {second} alike"
+        for domain, count in self.repeated.items():
+            yield f"{_some(count, 'image', of=domain)} there more than once"
+        for domain, count in self.even.items():
+            yield f"{_some(count, 'image', of=domain)} one even colour"
+
+    def oddities(self) -> Iterator[str]:
+        """Say in sentences what is odd beside broken files, and what was not looked at."""
+        yield from replace(self, bad=()).warnings()
+        known = {name for own in self.counts.values() for name in own if name}
+        for domain, own in self.counts.items():
+            absent = sorted(known - set(own)) if "" not in own else []
+            if absent:
+                yield f"{domain} lacks {len(absent)} of {len(known)} classes, the first {absent[0]}"
+        if self.others:
+            yield f"{_some(self.others, 'file')} passed over: no ending of an image"
+        if self.hidden:
+            yield f"{_some(self.hidden, 'hidden file')} passed over"
+        for name in self.empty:
+            yield f"{name} holds no image"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it for a program."""
+        return {
+            "images": self.images,
+            "counts": {domain: dict(sorted(own.items())) for domain, own in self.counts.items()},
+            "bad": [{"path": str(bad.path), "reason": bad.reason} for bad in self.bad],
+            "shared": [{"domains": list(pair), "images": count} for pair, count in self.shared.items()],
+            "repeated": dict(self.repeated),
+            "even": dict(self.even),
+            "others": self.others,
+            "hidden": self.hidden,
+            "empty": list(self.empty),
+        }
+
+
+def _some(count: int, noun: str, of: str = "") -> str:
+    """Return a number of things and their verb.
+
+    >>> _some(1, "image"), _some(2, "image", of="Art")
+    ('1 image is', '2 images of Art are')
+    """
+    owner = f" of {of}" if of else ""
+    return f"1 {noun}{owner} is" if count == 1 else f"{count} {noun}s{owner} are"
+
+
+def examine(tree: Tree, progress: Progress | None = None) -> Findings:
+    """Decode every file of a folder; the pixels are kept for the runs to come."""
+    return findings(
+        tree, {name: decoded(found, progress=progress, name=name) for name, found in tree.domains.items()}
+    )
+
+
+def findings(tree: Tree, found: Mapping[str, Decoded]) -> Findings:
+    """Return what the decoded files of a folder show."""
+    hashes = {domain: Counter(part.hashes) for domain, part in found.items()}
+    pairs = [(a, b) for a in hashes for b in hashes if a < b]
+    shared = {(a, b): len(hashes[a].keys() & hashes[b].keys()) for a, b in pairs}
+    return Findings(
+        counts={domain: Counter(file.label or "" for file in part.files) for domain, part in found.items()},
+        bad=[bad for part in found.values() for bad in part.bad],
+        shared={pair: count for pair, count in shared.items() if count},
+        repeated={d: twice for d, n in hashes.items() if (twice := sum(n.values()) - len(n))},
+        even={domain: part.even for domain, part in found.items() if part.even},
+        others=tree.others,
+        hidden=tree.hidden,
+        empty=tree.empty,
+    )

@@ -1,1 +1,0 @@
-"""The adapter to Flower: the only place that imports flwr."""

@@ -1,0 +1,1 @@
+"""One run: from a spec to a finished run directory."""

@@ -1,0 +1,64 @@
+"""What happens in a run, for whoever wants to know: the recorder, progress bars, trackers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fedscal.core.types import ClientId
+
+if TYPE_CHECKING:
+    from fedscal.experiment.experiment import Experiment
+    from fedscal.experiment.records import RoundRecord, RunSummary
+    from fedscal.experiment.source import SourceModel
+    from fedscal.server.rule import ServerState
+
+_EVENTS = ("stage", "advance", "begin", "client", "round", "warn", "end")
+
+
+class Callback:
+    """Override what you need; everything else does nothing.
+
+    Order of calls: ``stage`` and ``advance`` while the run gets ready, ``begin``, then for every round
+    ``client`` as answers come in and ``round`` at its end (round 0 is the source model), then ``end``.
+    ``warn`` may come at any time. A resumed run repeats ``round`` for the rounds on record, without a state.
+
+    >>> class Tracker(Callback):
+    ...     def round(self, record, state):
+    ...         print(record.round, record.signals)
+    """
+
+    def stage(self, name: str, total: int) -> None:
+        """A stage of so many steps begins; 0: nobody knows how many."""
+
+    def advance(self) -> None:
+        """A step of the stage is done."""
+
+    def begin(self, experiment: Experiment, source: SourceModel) -> None:
+        """Everything is built, checked and ready; the rounds begin."""
+
+    def client(self, client: ClientId) -> None:
+        """A client of the present round has answered."""
+
+    def round(self, record: RoundRecord, state: ServerState | None) -> None:
+        """A round is done; ``state`` is the server's after it, None if the round was on record."""
+
+    def warn(self, text: str) -> None:
+        """Something that a person should know."""
+
+    def end(self, summary: RunSummary, state: ServerState) -> None:
+        """All rounds are done."""
+
+
+class Callbacks(Callback):
+    """Several callbacks as one: each event goes to all, in their order."""
+
+    def __init__(self, callbacks: Iterable[Callback]) -> None:
+        self._all = tuple(callbacks)
+        for event in _EVENTS:
+            setattr(self, event, partial(self._call, event))
+
+    def _call(self, event: str, *values: Any) -> None:
+        for callback in self._all:
+            getattr(callback, event)(*values)

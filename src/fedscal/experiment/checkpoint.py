@@ -1,0 +1,129 @@
+"""Checkpoints: the server's state and the clients' memories after a round, whole or not there.
+
+``checkpoints/round-0007/`` holds ``state.safetensors`` and ``manifest.json``, which names every file
+that belongs to the round with its sha256, the clients' memory files included, and what ``metrics.jsonl``
+was when the round was saved. The last two rounds are kept: if the newest is damaged, or the record has not
+the lines that it presumes, the one before it is used.
+"""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedscal.core import files, weights
+from fedscal.core.convert import convert, dump
+from fedscal.core.documents import LARGEST, sealed, unsealed
+from fedscal.core.errors import ModelRefused
+from fedscal.experiment.records import Manifest
+from fedscal.models.store import read_tensors
+from fedscal.runtime.memory import RunMemories
+from fedscal.server.rule import ServerState
+
+_KEEP = 2
+_STATE = "state.safetensors"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A round that was finished, and the server's state after it."""
+
+    round: int
+    state: ServerState
+
+
+class Checkpoints:
+    """The checkpoints of one run directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.memories = RunMemories(folder / "memory")
+
+    def save(self, round_: int, state: ServerState, record: str = "") -> None:
+        """Write the round's checkpoint, then let go of older ones; ``record``: the sha256 of the metrics."""
+        data = weights.to_bytes(weights.flatten(state.groups()))
+        manifest = Manifest(
+            round=round_,
+            metrics_sha256=record,
+            files={_STATE: files.sha256(data)},
+            memories=self.memories.index,
+        )
+        content = {_STATE: data, "manifest.json": sealed(dump(manifest))}
+        files.write_dir(self.folder / f"round-{round_:04}", content)
+        self._forget_old()
+
+    def latest(self, require: Callable[[int, str], None] = lambda round_, record: None) -> Checkpoint | None:
+        """Return the newest whole checkpoint; None if there never was one.
+
+        A damaged one is named in a warning and passed over; if none is left, that is an error.
+
+        Args:
+            require: refuses a round whose record, by its sha256, is not there.
+        """
+        damage = []
+        for folder in self._folders():
+            try:
+                manifest = _manifest(folder)
+                state = self._state(folder, manifest)
+                require(manifest.round, manifest.metrics_sha256)
+            except ModelRefused as error:
+                damage.append(str(error))
+                continue
+            for text in damage:
+                warnings.warn(f"{text} The checkpoint before it is used.", stacklevel=2)
+            self.memories.index = dict(manifest.memories)
+            return Checkpoint(manifest.round, state)
+        if damage:
+            raise ModelRefused(f"no usable checkpoint is left. {damage[0]}")
+        return None
+
+    def forget_after(self, round_: int) -> None:
+        """Let go of later rounds, which will be done again: beside them a lower number is not the newest."""
+        for folder in self._folders():
+            if _number(folder) > round_:
+                shutil.rmtree(folder)
+
+    def _state(self, folder: Path, manifest: Manifest) -> ServerState:
+        """Read the state, and verify the memories."""
+        try:
+            tensors = read_tensors(folder / _STATE, manifest.files.get(_STATE))
+            for entry in manifest.memories.values():
+                read_tensors(self.memories.path(entry), entry.sha256)
+            return ServerState.of(weights.unflatten(tensors))
+        except ValueError as error:
+            raise ModelRefused(f"{folder / 'manifest.json'} is not a checkpoint's manifest.") from error
+
+    def _folders(self) -> list[Path]:
+        """Return the checkpoints, newest first."""
+        rounds = [path for path in self.folder.glob("round-*") if path.name[6:].isdecimal()]
+        return sorted(rounds, key=_number, reverse=True)
+
+    def _forget_old(self) -> None:
+        folders = self._folders()
+        for folder in folders[_KEEP:]:
+            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            manifests = [_manifest(folder) for folder in folders[:_KEEP]]
+        except ModelRefused:
+            return  # externally corrupted: keep the files that it may refer to
+        self.memories.keep_only({entry.file for one in manifests for entry in one.memories.values()})
+
+
+def _number(folder: Path) -> int:
+    return int(folder.name[6:])
+
+
+def _manifest(folder: Path) -> Manifest:
+    path = folder / "manifest.json"
+    try:
+        manifest = convert(unsealed(files.read_bytes(path, LARGEST)), Manifest)
+    except OSError as error:
+        raise ModelRefused(f"{path} cannot be read ({error.strerror}).") from error
+    except ValueError as error:
+        raise ModelRefused(f"{path} is not the manifest of its round ({error}).") from error
+    if manifest.round != _number(folder):
+        raise ModelRefused(f"{path} is not the manifest of its round.")
+    return manifest

@@ -1,0 +1,263 @@
+"""A run as one value: everything that a spec decides, built and checked once.
+
+``Experiment.build`` refuses what cannot run before anything is decoded, trained or written. Whoever executes
+a part of the run (this process, a worker process, a site of a federation) builds its Experiment once and
+takes parts of it; nothing below sees a spec.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+
+from torch import Tensor
+
+from fedscal.client.term import Need, Objective
+from fedscal.client.training import ClientData, Training, batch_count
+from fedscal.core.errors import DataRefused, TooFewClients, UsageError, nearest, some
+from fedscal.core.rng import compute_threads, stream, stream_seed
+from fedscal.core.types import ClientId
+from fedscal.data import cache
+from fedscal.data.benchmark import Benchmark
+from fedscal.data.labels import labels
+from fedscal.data.partition import shards
+from fedscal.data.pixels import take
+from fedscal.data.registry import benchmark
+from fedscal.data.views import AugmentedViews, views_of
+from fedscal.experiment.records import check_domains
+from fedscal.experiment.spec import RunSpec
+from fedscal.methods import Method, build_objective, build_rule, method
+from fedscal.models.custom import check_permission
+from fedscal.models.device import find_device, put
+from fedscal.models.network import Network
+from fedscal.models.registry import build_network, normalisation
+from fedscal.models.store import ModelCard, read_card
+from fedscal.runtime.service import ClientService
+from fedscal.server.authors import oscillating_rates
+from fedscal.server.rounds import Schedule
+from fedscal.server.rule import ServerRule
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which client holds which rows of which domain; clients without an image are left out by name."""
+
+    rows: Mapping[ClientId, tuple[str, Tensor]]
+    empty: list[ClientId]
+
+    @property
+    def clients(self) -> list[ClientId]:
+        """The clients that take part, sorted."""
+        return sorted(self.rows)
+
+    @property
+    def domains(self) -> dict[ClientId, str]:
+        """The domain of every client."""
+        return {client: self.rows[client][0] for client in self.clients}
+
+    def of(self, client: ClientId) -> Layout:
+        """Return the part of one client."""
+        if client not in self.rows:
+            raise UsageError(f"there is no client '{client}'{nearest(client, self.rows)}")
+        return Layout({client: self.rows[client]}, [])
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The parts of a run.
+
+    Attributes:
+        spec: what the user asked for.
+        execution: the spec as it is executed here: a resumed run may use other workers and threads.
+        data: the data set, with the views that the network needs.
+        network: the network with the initial weights of source training; one per process.
+        method: the method's row.
+        objective: the clients' loss.
+        rule: the server's part.
+        training: the clients' optimiser settings.
+        layout: which client holds what; empty until the clients are known, see ``with_clients``.
+    """
+
+    spec: RunSpec
+    execution: RunSpec
+    data: Benchmark
+    network: Network
+    method: Method
+    objective: Objective
+    rule: ServerRule
+    training: Training
+    layout: Layout = Layout({}, [])
+
+    @classmethod
+    def build(cls, spec: RunSpec, execution: RunSpec | None = None) -> Experiment:
+        """Build every part that does not depend on who the clients are."""
+        check_permission(spec.model)
+        find_device(spec.device)
+        data = load_data(spec)
+        return cls(
+            spec=spec,
+            execution=execution or spec,
+            data=data,
+            network=network_of(spec, data),
+            method=method(spec.method),
+            objective=build_objective(spec.method, spec.adaptation, spec.hyper),
+            rule=build_rule(spec.method, spec.hyper),
+            training=training_of(spec),
+        )
+
+    def with_clients(self, layout: Layout) -> Experiment:
+        """Return the experiment with its clients; refuse a method that has no meaning with them."""
+        check_domains(layout.domains.values())
+        complete = replace(self, layout=layout)
+        complete._check_feasible()
+        return complete
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """Rounds, participation and learning rates."""
+        spec = self.spec
+        cosine = Schedule(spec.rounds, spec.participation, spec.lr)
+        if spec.lr_schedule == "cosine":
+            return cosine
+        batches = {
+            client: spec.local_epochs * batch_count(len(rows), spec.batch_size)
+            for client, (_, rows) in self.layout.rows.items()
+        }
+        return replace(cosine, rates=oscillating_rates(cosine, self.layout.clients, spec.seed, batches))
+
+    @cached_property
+    def card(self) -> ModelCard:
+        """What a reader of a model must know to use it: network, input shape, ordered classes, views."""
+        spec, data = self.spec, self.data
+        return ModelCard(
+            model=spec.model,
+            shape=data.shape,
+            classes=data.classes,
+            benchmark=spec.benchmark,
+            source=spec.source or read_card(spec.source_model).source or "",
+            views=asdict(data.views) if isinstance(data.views, AugmentedViews) else None,
+            plugins=spec.plugins,
+        )
+
+    def clients_of_data(self) -> Layout:
+        """Cut every target domain into clients; a function of the data and the seed alone."""
+        rows: dict[ClientId, tuple[str, Tensor]] = {}
+        empty = list(self.data.folder.empty) if self.data.folder else []
+        for domain in self.data.domains:
+            if domain == self.spec.source:
+                continue
+            for client, part in self._shards(domain).items():
+                if len(part):
+                    rows[client] = (domain, part)
+                else:
+                    empty.append(client)
+        if not rows:
+            raise TooFewClients(f"no client of {self.spec.benchmark} has an image")
+        return Layout(rows, empty)
+
+    def service(self, layout: Layout) -> ClientService:
+        """Return the clients' side for the clients of a layout: images, and apart from them labels."""
+        images = {domain: cache.images(self.data, domain) for domain, _ in layout.rows.values()}
+        truth = {domain: labels(self.data, domain) for domain in images}
+        return ClientService(
+            data={c: ClientData(take(images[d], r), self.data.views) for c, (d, r) in layout.rows.items()},
+            labels={c: known[r] for c, (d, r) in layout.rows.items() if (known := truth[d]) is not None},
+            network=self.network,
+            objective=self.objective,
+            training=self.training,
+            seed=self.spec.seed,
+            describe=self.method.profile,
+        )
+
+    def _shards(self, domain: str) -> dict[ClientId, Tensor]:
+        spec = self.spec
+        count = cache.image_count(self.data, domain)
+        parts = shards(count, spec.clients_per_domain, stream(spec.seed, "partition", domain))
+        if spec.clients:
+            return {domain: parts[0]}
+        digits = len(str(len(parts) - 1))
+        return {f"{domain}-{number:0{digits}}": part for number, part in enumerate(parts)}
+
+    def _check_feasible(self) -> None:
+        spec, rule, clients = self.spec, self.rule, self.layout.clients
+        if len(clients) < rule.least_clients:
+            raise TooFewClients(
+                f"{spec.method} needs at least {rule.least_clients} clients, and there are {len(clients)}; "
+                "raise clients_per_domain, or choose another method."
+            )
+        sampled = len(self.schedule.sample(clients, spec.seed, 1))
+        if sampled < rule.least_replies():
+            raise UsageError(
+                f"aggregation={spec.hyper.get('aggregation')} needs at least {rule.least_replies()} clients "
+                f"in a round, and {sampled} take part; raise participation, or lower attackers."
+            )
+        if Need.PREVIOUS in self.objective.needs:
+            self._check_second_turn()
+
+    def _check_second_turn(self) -> None:
+        spec, rounds = self.spec, range(1, self.spec.rounds + 1)
+        clients = self.layout.clients
+        turns = Counter(c for r in rounds for c in self.schedule.sample(clients, spec.seed, r))
+        if max(turns.values()) < 2:
+            raise UsageError(
+                f"{spec.method} contrasts a client's model with its last one, and with rounds={spec.rounds} "
+                f"and participation={spec.participation:g} no client takes part twice; raise one of them."
+            )
+
+
+def load_data(spec: RunSpec) -> Benchmark:
+    """Return the run's data set, with the views that its network needs."""
+    skip = spec.on_bad == "skip"
+    data = benchmark(spec.benchmark, skip, spec.image_size, spec.classes, spec.trained_on)
+    spec.check_source(data.domains)
+    if spec.source_model:
+        return _as_in_card(data, read_card(spec.source_model))
+    if data.folder:
+        data.folder.require_same_classes()
+    known = normalisation(spec.model)
+    if known is None or not isinstance(data.views, AugmentedViews):
+        return data
+    return replace(data, views=replace(data.views, mean=known[0], std=known[1]))
+
+
+def _as_in_card(data: Benchmark, card: ModelCard) -> Benchmark:
+    """Return a data set as a given model knows it: its order of classes, its views."""
+    classes = card.classes
+    strange = sorted(set(data.classes) - set(classes))
+    if strange or (data.folder is None and data.classes != classes):
+        raise DataRefused(
+            f"{data.name} and the model have different classes; the model does not know "
+            f"{', '.join(strange[:5]) or 'their order'}. It knows {some(classes, 10)}."
+        )
+    folder = data.folder.ordered(classes) if data.folder else None
+    # Of images that are at the sites, only the model knows the shape.
+    shape = data.shape if any(data.shape) else card.shape
+    views = views_of(card.views, card.shape[0]) or data.views
+    return replace(data, classes=classes, views=views, folder=folder, shape=shape)
+
+
+def network_of(spec: RunSpec, data: Benchmark) -> Network:
+    """Build the run's network on its device, with the weights that source training starts from."""
+    seed = stream_seed(spec.seed, "source-init")
+    with compute_threads(spec.threads):
+        network = build_network(spec.model, data.shape, len(data.classes), seed)
+    if spec.micro_batch and network.norms:
+        raise UsageError(
+            f"micro_batch={spec.micro_batch}: the statistics of BatchNorm in {spec.model} are those of a "
+            "whole batch; leave it 0, or lower batch_size."
+        )
+    return put(network, spec.device, spec.precision)
+
+
+def training_of(spec: RunSpec) -> Training:
+    """Return the clients' optimiser settings."""
+    joint = {"auto": None, "joint": True, "separate": False}[spec.view_passes]
+    return Training(
+        spec.local_epochs,
+        spec.batch_size,
+        joint=joint,
+        label_view=spec.label_view,
+        micro_batch=spec.micro_batch,
+    )

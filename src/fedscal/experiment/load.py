@@ -1,0 +1,114 @@
+"""Read a run directory as it is: whole, still growing, or damaged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from fedscal.core.convert import Misfit, convert, in_short
+from fedscal.core.documents import read_json, read_toml
+from fedscal.core.errors import UsageError
+from fedscal.core.options import Value
+from fedscal.experiment.journal import Journal
+from fedscal.experiment.records import Environment, RoundRecord, RunSummary
+
+FILES = ("spec.toml", "metrics.jsonl", "summary.json")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run directory tells; every part may be missing.
+
+    Attributes:
+        path: The directory.
+        spec: The configuration.
+        rounds: The rounds; round 0 is the source model.
+        summary: The final result, if the run has come to its end.
+        environment: The versions and the machine.
+        notes: What could not be read, in sentences.
+    """
+
+    path: Path
+    spec: Mapping[str, Value]
+    rounds: Sequence[RoundRecord]
+    summary: RunSummary | None
+    environment: Environment | None
+    notes: Sequence[str] = ()
+
+    @property
+    def last_round(self) -> int:
+        """Return the number of the last round known."""
+        if self.rounds:
+            return self.rounds[-1].round
+        return self.summary.rounds if self.summary else 0
+
+    @property
+    def finished(self) -> bool:
+        """Return whether a summary exists and is not older than the metrics (a run that goes on)."""
+        return self.summary is not None and self.last_round <= self.summary.rounds
+
+    @property
+    def clients(self) -> Mapping[str, str]:
+        """Return the domain of each client, by domain and then by name, ``a-2`` before ``a-10``."""
+        domains = {client: domain for line in self.rounds for client, domain in line.domains.items()}
+        return dict(sorted(domains.items(), key=lambda item: (natural(item[1]), natural(item[0]))))
+
+    def fact(self, key: str) -> str:
+        """Return what the run says about itself, such as its method."""
+        value = getattr(self.summary, key, None)
+        value = self.spec.get(key) if value is None else value
+        return "unknown" if value is None else str(value)
+
+
+def load_run(path: Path) -> Run:
+    """Read a run directory.
+
+    Raises:
+        UsageError: If the directory holds nothing of a run.
+    """
+    if not any((path / name).is_file() for name in FILES):
+        raise UsageError(f"{path} is not a run directory: it holds none of {', '.join(FILES)}.")
+    notes: list[str] = []
+    return Run(
+        path=path,
+        spec=_document(path / "spec.toml", dict[str, Value], notes) or {},
+        rounds=Journal(path / "metrics.jsonl").salvage(notes),
+        summary=_document(path / "summary.json", RunSummary, notes),
+        environment=_document(path / "environment.json", Environment, notes),
+        notes=notes,
+    )
+
+
+def _document(path: Path, kind: type[T], notes: list[str]) -> T | None:
+    """Read a TOML or JSON table; note what is missing or cannot be read."""
+    if not path.is_file():
+        # A missing summary is what makes a run unfinished: the page says that by itself, and better.
+        if path.name != "summary.json":
+            notes.append(f"{path.name} is missing.")
+        return None
+    faults: list[Misfit] = []
+    try:
+        value = read_toml(path) if path.suffix == ".toml" else read_json(path)
+        made = convert(value, kind, faults=faults)
+    except (OSError, ValueError):
+        notes.append(f"{path.name} cannot be read and was left out.")
+        return None
+    if faults:
+        notes.append(f"{path.name}, left out: {in_short(faults)}.")
+    return made
+
+
+def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Return a sorting key that puts ``a-2`` before ``a-10``."""
+    parts = re.findall(r"[0-9]+|[^0-9]+", name)
+    return tuple(_by_value(part) if part[0] in "0123456789" else (1, 0, part) for part in parts)
+
+
+def _by_value(digits: str) -> tuple[int, int, str]:
+    """Sort numbers without reading them, for a name may have any length: more digits are more."""
+    digits = digits.lstrip("0")
+    return 0, len(digits), digits

@@ -1,0 +1,263 @@
+"""From the clients' scalars to one record per round, and from the records to a summary. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from fedscal.core.convert import convert
+from fedscal.core.errors import some
+from fedscal.core.types import ClientId, Metrics, Reply
+from fedscal.core.weights import byte_count, flatten
+from fedscal.experiment.records import (
+    NO_SCORES,
+    Accuracies,
+    ClientModels,
+    ClientRecord,
+    RoundRecord,
+    RoundScores,
+    RunSummary,
+    Scores,
+    Seconds,
+    Traffic,
+    by_domain,
+)
+from fedscal.runtime.signals import SIGNALS
+from fedscal.server.rounds import Round
+
+_NAMED = 3
+_COLLAPSED = 0.5
+_FEWEST_IMAGES = 20
+"""Of fewer images than that, the number of predicted classes says nothing."""
+Clients = Mapping[ClientId, ClientRecord]
+
+
+def source_record(
+    judged: Mapping[ClientId, Metrics],
+    domains: Mapping[ClientId, str],
+    seconds: float,
+    warnings: Sequence[str] = (),
+) -> RoundRecord:
+    """Return the record of round 0: the source model on every client, before any adaptation."""
+    clients = _clients(judged, domains)
+    return RoundRecord(
+        round=0,
+        participants=(),
+        **_means(clients),
+        clients=clients,
+        warnings=(*doubtful_source(clients), *warnings),
+        failures={},
+        seconds=Seconds(adapt=0.0, evaluate=seconds),
+        bytes=Traffic(0, 0),
+        selected_round=0,
+    )
+
+
+def round_record(
+    done: Round,
+    judged: Mapping[ClientId, Metrics],
+    local: Mapping[ClientId, Metrics],
+    domains: Mapping[ClientId, str],
+    seconds: float,
+) -> RoundRecord:
+    """Return the record of a round.
+
+    Args:
+        done: the round.
+        judged: every client's scalars of the model that it is evaluated with.
+        local: the participants' scalars of their own models.
+        domains: the domain of every client.
+        seconds: the time that the evaluation took.
+    """
+    clients = _clients(judged, domains)
+    for reply in done.replies:
+        clients[reply.client] = replace(
+            clients[reply.client],
+            drift=reply.drift,
+            seconds=reply.seconds,
+            bytes_down=done.bytes_down[reply.client],
+            bytes_up=bytes_up(reply),
+            epochs=reply.epochs,
+            local_accuracy=local[reply.client].get("accuracy", math.nan),
+        )
+    return RoundRecord(
+        round=done.index,
+        lr=done.lr,
+        participants=done.participants,
+        **_means(clients),
+        clients=clients,
+        warnings=not_judged(clients),
+        failures={failure.client: failure.reason for failure in done.failures},
+        seconds=Seconds(adapt=done.seconds, evaluate=seconds),
+        bytes=Traffic(sum(done.bytes_down.values()), sum(map(bytes_up, done.replies))),
+    )
+
+
+def bytes_up(reply: Reply) -> int:
+    """Return how many bytes of tensors a reply sends: its weights and its reports."""
+    return byte_count(reply.weights) + byte_count(flatten(reply.reports))
+
+
+def _clients(
+    judged: Mapping[ClientId, Metrics], domains: Mapping[ClientId, str]
+) -> dict[ClientId, ClientRecord]:
+    return {c: convert({"domain": domains[c], **metrics}, ClientRecord) for c, metrics in judged.items()}
+
+
+def _means(clients: Clients) -> dict[str, Any]:
+    """Return the fields of a round that are means over its clients."""
+
+    def mean(of: Callable[[ClientRecord], float]) -> Scores:
+        known = {client: of(row) for client, row in clients.items() if not math.isnan(of(row))}
+        return by_domain(known, {client: row.domain for client, row in clients.items()})
+
+    return {
+        "accuracy": RoundScores(mean(lambda row: row.accuracy), mean(lambda row: row.local_accuracy)),
+        "pseudo_label_accuracy": mean(lambda row: row.pseudo_label_accuracy),
+        "signals": {name: fmean(row.signals[name] for row in clients.values()) for name in SIGNALS},
+    }
+
+
+def doubtful_source(clients: Clients) -> list[str]:
+    """Warn where the source model predicts next to one class only: it may be the wrong model."""
+    poor = [client for client, row in clients.items() if row.effective_classes < 1.5 and _telling(row)]
+    return (
+        [f"the source model predicts nearly one class only for {some(sorted(poor), _NAMED)}"] if poor else []
+    )
+
+
+def left_out(empty: Sequence[ClientId]) -> list[str]:
+    """Name the clients that have nothing to train on."""
+    return [f"without an image and left out: {some(sorted(empty), _NAMED)}"] if empty else []
+
+
+def not_judged(clients: Clients) -> list[str]:
+    """Name the clients that could not be reached to evaluate the model."""
+    silent = [client for client, row in clients.items() if not math.isnan(row.stale)]
+    return [f"numbers of an earlier round stand for {some(silent, _NAMED)}: not reached"] if silent else []
+
+
+def _telling(row: ClientRecord) -> bool:
+    return row.images >= _FEWEST_IMAGES
+
+
+def collapsed(record: RoundRecord, first: RoundRecord) -> list[ClientId]:
+    """Return the clients whose predictions fell to less than half as many classes as the source model's."""
+    before = first.clients
+    return [
+        client
+        for client, row in record.clients.items()
+        if client in before
+        and row.effective_classes < _COLLAPSED * before[client].effective_classes
+        and _telling(row)
+    ]
+
+
+def with_verdicts(record: RoundRecord, earlier: Sequence[RoundRecord], signal: str) -> RoundRecord:
+    """Add the collapse warning and the label-free selected round so far."""
+    fallen = collapsed(record, earlier[0]) if earlier else []
+    if fallen:
+        named = some(sorted(fallen), _NAMED)
+        warning = f"round {record.round}: predictions collapse to few classes for {named}"
+        record = replace(record, warnings=(*record.warnings, warning))
+    return replace(record, selected_round=selected_round([*earlier, record], signal))
+
+
+def selected_round(records: Sequence[RoundRecord], signal: str) -> int:
+    """Return the round with the best label-free signal, collapsed rounds passed over; the later of equals."""
+    if signal == "last":
+        return records[-1].round
+    sign = SIGNALS[signal].sign
+    healthy = [record for record in records if not collapsed(record, records[0])]
+
+    def quality(record: RoundRecord) -> tuple[float, int]:
+        known = signal in record.signals
+        return sign * record.signals[signal] if known else -math.inf, record.round
+
+    return max(healthy, key=quality).round
+
+
+def in_short(record: RoundRecord) -> str:
+    """Return the result of a round in a few words."""
+    average = record.accuracy.server.average
+    return f"entropy {record.signals['entropy']:.2f}" if math.isnan(average) else f"average {average:.1f} %"
+
+
+def void_rounds(records: Sequence[RoundRecord]) -> int:
+    """Return how many rounds at the end had no usable reply."""
+    count = 0
+    for record in reversed(records[1:]):
+        if any(row.epochs is not None for row in record.clients.values()):
+            break
+        count += 1
+    return count
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The accuracies that can be reported, and the rounds that the last two of them are of."""
+
+    accuracy: Accuracies
+    selected_round: int | None
+    best_round: int | None
+
+
+def outcome_of(records: Sequence[RoundRecord]) -> Outcome:
+    """Return source-only, last, selected and best accuracy; the best round is the first of equals."""
+    server = {record.round: record.accuracy.server for record in records}
+    averages = {index: scores.average for index, scores in server.items()}
+    known = [index for index, average in averages.items() if math.isfinite(average)]
+    best = max(known, key=averages.__getitem__) if known else None
+    selected = records[-1].selected_round
+    accuracy = Accuracies(
+        source_only=server.get(0, NO_SCORES),
+        last=server[records[-1].round],
+        selected=NO_SCORES if selected is None else server.get(selected, NO_SCORES),
+        best=NO_SCORES if best is None else server[best],
+    )
+    return Outcome(accuracy, selected, best)
+
+
+def own_models(records: Sequence[RoundRecord]) -> Scores:
+    """Return the accuracy of each client's own model of its last participation, by domain."""
+    latest: dict[ClientId, float] = {}
+    domains: dict[ClientId, str] = {}
+    for record in records:
+        domains |= record.domains
+        rows = record.clients.items()
+        latest |= {client: row.local_accuracy for client, row in rows if not math.isnan(row.local_accuracy)}
+    return by_domain(latest, domains)
+
+
+def summarise(records: Sequence[RoundRecord], pretrain_seconds: float, **facts: Any) -> RunSummary:
+    """Return the summary of a finished run, with facts about it that its rounds do not tell."""
+    outcome, last = outcome_of(records), records[-1]
+    labelled = outcome.accuracy.labelled
+    pseudo = last.pseudo_label_accuracy.average
+    return RunSummary(
+        rounds=last.round,
+        accuracy=outcome.accuracy,
+        client_models=ClientModels(own_models(records)),
+        selected_round=outcome.selected_round,
+        best_round=outcome.best_round,
+        pseudo_label_accuracy=None if math.isnan(pseudo) else pseudo,
+        worse_domains=worse_domains(outcome.accuracy) if labelled else None,
+        seconds=replace(total_seconds(records), pretrain=pretrain_seconds),
+        warnings=[text for record in records for text in record.warnings],
+        **facts,
+    )
+
+
+def total_seconds(records: Sequence[RoundRecord]) -> Seconds:
+    """Return the seconds spent in adaptation and in evaluation."""
+    spent = [record.seconds for record in records]
+    return Seconds(adapt=sum(one.adapt for one in spent), evaluate=sum(one.evaluate for one in spent))
+
+
+def worse_domains(accuracy: Accuracies) -> list[str]:
+    """Return the domains that lost, as shown: a change that disappears when rounded to 0.1 points is none."""
+    before, after = accuracy.source_only, accuracy.last
+    return [name for name in before.domains if round(after.of(name) - before.of(name), 1) < 0]

@@ -1,0 +1,50 @@
+"""A run's progress as plain lines, for a log file or for whoever follows a server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from fedscal.core.text import duration
+from fedscal.experiment.callbacks import Callback
+from fedscal.experiment.metrics import in_short
+from fedscal.experiment.records import RoundRecord
+from fedscal.server.rule import ServerState
+
+_LINE_EVERY = 5.0
+"""Seconds between two lines about the steps of a stage."""
+
+
+class Lines(Callback):
+    """Writes a line per stage, round and warning, and now and then one about the steps of a stage."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._started = self._written = self._began = time.monotonic()
+        self._total = self._done = 0
+
+    def stage(self, name: str, total: int) -> None:
+        """Name the stage."""
+        self._total, self._done, self._began = total, 0, time.monotonic()
+        self._write(name)
+
+    def advance(self) -> None:
+        """Count the steps, and write a line now and then."""
+        self._done += 1
+        now = time.monotonic()
+        if now - self._written > _LINE_EVERY:
+            left = (now - self._began) / self._done * (self._total - self._done)
+            self._write(f"{self._done}/{self._total}  {now - self._started:.0f} s, {duration(left)} left")
+            self._written = now
+
+    def round(self, record: RoundRecord, state: ServerState | None) -> None:
+        """Write one line per round."""
+        spent = time.monotonic() - self._started
+        self._write(f"round {record.round}/{self._total}  {in_short(record)}  {spent:.0f} s")
+
+    def warn(self, text: str) -> None:
+        """Write a warning."""
+        self._write(f"warning: {text}")
+
+    def close(self) -> None:
+        """Nothing to close."""

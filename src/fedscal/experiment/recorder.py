@@ -1,0 +1,56 @@
+"""Writes a run down as it happens: metrics, checkpoints, models, summary."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedscal.core import files
+from fedscal.core.convert import dump
+from fedscal.experiment.callbacks import Callback
+from fedscal.experiment.experiment import Experiment
+from fedscal.experiment.records import RoundRecord, RunSummary
+from fedscal.experiment.run_directory import RunDirectory
+from fedscal.experiment.source import SourceModel
+from fedscal.models.store import model_files
+from fedscal.server.rule import ServerState
+
+_SMALL = 64
+"""What the server keeps about a client is written on the model's card if it has no more numbers."""
+
+
+class Recorder(Callback):
+    """The first callback of every run: what it has written, a kill cannot undo."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._directory = directory
+
+    def begin(self, experiment: Experiment, source: SourceModel) -> None:
+        """Remember what goes on the models' cards."""
+        self._card = replace(experiment.card, method=experiment.spec.method)
+        self._source = model_files("source", source.weights, experiment.card)
+
+    def round(self, record: RoundRecord, state: ServerState | None) -> None:
+        """Write a round. The checkpoint comes last: until it is there, the round was never done."""
+        if state is None:
+            return
+        directory, index = self._directory, record.round
+        if index == 0:
+            directory.save_model(self._source)
+        directory.journal.append(record)
+        if record.selected_round == index:
+            self._save_models("selected", state, index)
+        directory.checkpoints.save(index, state, directory.journal.sha256)
+
+    def end(self, summary: RunSummary, state: ServerState) -> None:
+        """Write the last model and the summary, which marks the run as finished."""
+        self._save_models("last", state, summary.rounds)
+        files.write_json(self._directory.path / "summary.json", dump(summary))
+
+    def _save_models(self, name: str, state: ServerState, round_: int) -> None:
+        notes = {name: fact.tolist() for name, fact in state.facts().items() if fact.numel() <= _SMALL}
+        card = replace(self._card, round=round_, notes=notes)
+        one = len(state.models) == 1
+        contents: dict[str, bytes] = {}
+        for key, model in state.models.items():
+            contents |= model_files(name if one else f"{name}-{key}", model, card)
+        self._directory.save_model(contents, instead_of=name)

@@ -1,0 +1,238 @@
+"""What a run writes down, as typed values: a round, the summary, the environment, a checkpoint's manifest.
+
+The fields are those of the files, in their order, see ``core.convert``. An unknown number is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from fedscal.core.convert import rest
+from fedscal.core.errors import DataRefused
+from fedscal.core.types import ClientId
+from fedscal.runtime.memory import MemoryFile
+
+AVERAGE = "average"
+"""The name of the mean over the domains: no domain can have it."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Percentages by domain, and the mean over the domains, which is computed if it is not given."""
+
+    domains: Mapping[str, float] = rest()
+    average: float = math.nan
+
+    def __post_init__(self) -> None:
+        known = [value for value in self.domains.values() if math.isfinite(value)]
+        if known and math.isnan(self.average):
+            object.__setattr__(self, "average", fmean(known))
+
+    def of(self, name: str) -> float:
+        """Return a domain's number, or the average by its name."""
+        return self.average if name == AVERAGE else self.domains.get(name, math.nan)
+
+    @property
+    def named(self) -> dict[str, float]:
+        """All numbers by name, the average last."""
+        return {**self.domains, AVERAGE: self.average} if self.domains else {}
+
+
+NO_SCORES = Scores()
+
+
+def by_domain(values: Mapping[ClientId, float], domains: Mapping[ClientId, str]) -> Scores:
+    """Average clients within each domain; the mean over all counts every domain alike."""
+    groups: dict[str, list[float]] = {}
+    for client in sorted(values):
+        groups.setdefault(domains[client], []).append(values[client])
+    return Scores({domain: fmean(group) for domain, group in sorted(groups.items())})
+
+
+def check_domains(domains: Iterable[str]) -> None:
+    """Refuse a domain whose accuracy could not be told from the average in any record."""
+    if AVERAGE in domains:
+        raise DataRefused(
+            f"no domain can be called '{AVERAGE}', as the mean over the domains is. Rename its folder."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientRecord:
+    """A client in a round: the model that it is evaluated with, and its training if it took part.
+
+    Attributes:
+        signals: the label-free signals, by name.
+        effective_classes: how many classes the model predicts in effect.
+        stale: 1 if the client was not reached and these are the numbers of an earlier round.
+        drift: the distance of its own model from the one that it was sent.
+        epochs: the scalars of every local epoch; None if it did not take part.
+        local_accuracy: of its own model.
+    """
+
+    domain: str
+    accuracy: float = math.nan
+    pseudo_label_accuracy: float = math.nan
+    images: float
+    signals: Mapping[str, float] = rest(strict=False)
+    effective_classes: float
+    stale: float = math.nan
+    drift: float = math.nan
+    seconds: float = math.nan
+    bytes_down: float = math.nan
+    bytes_up: float = math.nan
+    epochs: Sequence[Mapping[str, float]] | None = None
+    local_accuracy: float = math.nan
+
+
+NO_CLIENT = ClientRecord(domain="", images=math.nan, effective_classes=math.nan)
+"""Stands for a client that a round does not name."""
+
+
+@dataclass(frozen=True)
+class RoundScores:
+    """Accuracies of a round: of the server's model, and of the participants' own."""
+
+    server: Scores = NO_SCORES
+    clients: Scores = NO_SCORES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seconds:
+    """Where time went."""
+
+    pretrain: float = math.nan
+    adapt: float
+    evaluate: float = math.nan
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes of tensors that were sent to the clients, and by them."""
+
+    down: float = math.nan
+    up: float = math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundRecord:
+    """One line of ``metrics.jsonl``; round 0 is the source model.
+
+    Attributes:
+        signals: the mean of every label-free signal over the clients.
+        failures: why a participant's reply is missing, by client.
+        selected_round: the best round so far by the label-free signal.
+    """
+
+    round: int
+    lr: float = math.nan
+    participants: Sequence[ClientId]
+    accuracy: RoundScores = RoundScores()
+    pseudo_label_accuracy: Scores = NO_SCORES
+    signals: Mapping[str, float]
+    clients: Mapping[ClientId, ClientRecord]
+    warnings: Sequence[str]
+    failures: Mapping[ClientId, str]
+    seconds: Seconds
+    bytes: Traffic | None = None
+    selected_round: int | None = None
+
+    def client(self, name: ClientId) -> ClientRecord:
+        """Return a client, or one of unknown numbers."""
+        return self.clients.get(name, NO_CLIENT)
+
+    @property
+    def domains(self) -> dict[ClientId, str]:
+        """The domain of every client."""
+        return {client: record.domain for client, record in self.clients.items()}
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """The accuracies that can be reported: four choices of a round; all empty without labels."""
+
+    source_only: Scores = NO_SCORES
+    last: Scores = NO_SCORES
+    selected: Scores = NO_SCORES
+    best: Scores = NO_SCORES
+
+    @property
+    def labelled(self) -> bool:
+        """Whether any accuracy is known."""
+        values = (*self.source_only.named.values(), *self.last.named.values())
+        return any(map(math.isfinite, values))
+
+
+@dataclass(frozen=True)
+class ClientModels:
+    """The accuracy of every client's latest own model on its own data."""
+
+    last: Scores = NO_SCORES
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """``summary.json``: the result of a finished run."""
+
+    benchmark: str | None
+    source: str | None
+    method: str | None
+    adaptation: str | None
+    seed: int | None
+    rounds: int
+    accuracy: Accuracies
+    client_models: ClientModels = ClientModels()
+    selected_round: int | None = None
+    best_round: int | None = None
+    pseudo_label_accuracy: float | None = None
+    worse_domains: Sequence[str] | None = None
+    seconds: Seconds
+    weights_sha256: str | None
+    warnings: Sequence[str] | None
+    source_accuracy: float | None
+    spec_sha256: str | None
+    version: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What of a machine can decide bits or seconds of a run; None where an older run does not say."""
+
+    fedscal: str | None
+    python: str | None
+    torch: str | None
+    platform: str | None
+    machine: str | None
+    processor: str | None
+    cores: int | None
+    threads: int | None
+    device: str | None
+    workers: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment(Machine):
+    """``environment.json``: where a run was begun, and with what."""
+
+    data_sha256: str
+    images: Mapping[str, str] = field(default_factory=dict)
+    spec_sha256: str
+    source_model_sha256: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """``manifest.json`` of a checkpoint.
+
+    Attributes:
+        metrics_sha256: of ``metrics.jsonl`` up to the round's line; empty if an earlier version wrote it.
+        files: the sha256 of its files.
+    """
+
+    round: int
+    metrics_sha256: str = ""
+    files: Mapping[str, str]
+    memories: Mapping[ClientId, MemoryFile]

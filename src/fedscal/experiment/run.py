@@ -1,0 +1,200 @@
+"""The main job: adapt a source model to the clients of a spec, round by round, to a run directory."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedscal.core import files, weights
+from fedscal.core.errors import UsageError
+from fedscal.core.rng import compute_threads
+from fedscal.core.types import ClientId, Weights
+from fedscal.core.version import __version__
+from fedscal.experiment.callbacks import Callback, Callbacks
+from fedscal.experiment.checkpoint import Checkpoint
+from fedscal.experiment.experiment import Experiment
+from fedscal.experiment.local import Federation, Local
+from fedscal.experiment.metrics import (
+    left_out,
+    round_record,
+    source_record,
+    summarise,
+    void_rounds,
+    with_verdicts,
+)
+from fedscal.experiment.recorder import Recorder
+from fedscal.experiment.records import RoundRecord, RunSummary
+from fedscal.experiment.run_directory import RunDirectory
+from fedscal.experiment.source import SourceModel, source_model
+from fedscal.experiment.spec import RESUMABLE_KEYS, RunSpec
+from fedscal.server.rounds import Driver, Round, federate
+from fedscal.server.rule import Briefing, ServerState
+
+
+def adapt(
+    spec: RunSpec, out: Path | str, *callbacks: Callback, federation: Federation | None = None
+) -> RunDirectory:
+    """Run a spec in a new directory; return the directory of the finished run.
+
+    Args:
+        spec: the run.
+        out: the directory; it must not hold a run.
+        callbacks: who is told what happens, see ``fedscal.Callback``.
+        federation: where the clients are; on this machine if not given.
+    """
+    directory, federation = RunDirectory(Path(out)), federation or Local()
+    events = Callbacks([Recorder(directory), *callbacks])
+    experiment = Experiment.build(spec)
+    with files.only_process(directory.path):
+        if directory.started:
+            raise UsageError(f"{out} already holds a run. Go on with --resume {out}, or give another --out.")
+        # Clients first: a run that cannot start must not look like one.
+        experiment = experiment.with_clients(federation.clients(experiment, events))
+        directory.begin(experiment)
+        _execute(experiment, directory, federation, events)
+    return directory
+
+
+def resume(
+    out: Path | str, *callbacks: Callback, federation: Federation | None = None, **changes: Any
+) -> RunDirectory:
+    """Go on with a run after its last finished round, to the same bits as if it had never stopped.
+
+    Only keys that move the last bits at most may be changed. What decides bits and is not as it was, such as
+    the number of threads or the kind of CPU, is reported and recorded.
+    """
+    directory, federation = RunDirectory(Path(out)), federation or Local()
+    events = Callbacks([Recorder(directory), *callbacks])
+    directory.spec()  # a directory without a run is an error before anything is made in it
+    with files.only_process(directory.path):
+        spec = directory.spec()
+        refused = sorted(set(changes) - RESUMABLE_KEYS)
+        if refused:
+            raise UsageError(
+                f"{refused[0]} cannot change in a resumed run, only {', '.join(sorted(RESUMABLE_KEYS))}."
+            )
+        experiment = Experiment.build(spec, spec.replace(**changes))
+        experiment = experiment.with_clients(federation.clients(experiment, events))
+        differences = directory.differences(experiment)
+        for text in differences:
+            events.warn(text)
+        _execute(experiment, directory, federation, events, differences)
+    return directory
+
+
+def _execute(
+    experiment: Experiment,
+    directory: RunDirectory,
+    federation: Federation,
+    events: Callbacks,
+    differences: Sequence[str] = (),
+) -> None:
+    spec = experiment.spec
+    with directory.log(), compute_threads(experiment.execution.threads):
+        directory.tidy()
+        checkpoint, records = _go_back(directory, events)
+        with federation.driver(experiment, directory, events.client) as driver:
+            events.stage(f"source model: {spec.source_model or spec.source}", spec.pretrain_epochs)
+            source = source_model(experiment, events.advance)
+            _Run(experiment, source, driver, events, records, differences).go(checkpoint)
+
+
+def _go_back(directory: RunDirectory, events: Callbacks) -> tuple[Checkpoint | None, list[RoundRecord]]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        last = directory.go_back()
+    for warning in caught:
+        events.warn(str(warning.message))
+    return last
+
+
+@dataclass
+class _Run:
+    """One execution: its parts, the records so far, and what differs from where the run was begun."""
+
+    experiment: Experiment
+    source: SourceModel
+    driver: Driver
+    events: Callbacks
+    records: list[RoundRecord]
+    differences: Sequence[str] = ()
+
+    def go(self, checkpoint: Checkpoint | None) -> None:
+        """Run the rounds that are not done yet."""
+        rule, schedule = self.experiment.rule, self.experiment.schedule
+        self.events.begin(self.experiment, self.source)
+        state = checkpoint.state if checkpoint else rule.init(self._briefing())
+        self.events.stage(self.experiment.spec.method, schedule.rounds if rule.trains else 1)
+        for record in self.records:
+            self.events.round(record, None)
+        if not checkpoint:
+            self._record(self._source_record(state), state)
+        state = self._rounds(state)
+        self.events.end(self._summary(state), state)
+
+    def _briefing(self) -> Briefing:
+        """Gather what the server needs before the first round; clients speak only if the method asks."""
+        asked = self.experiment.method.profile is not None
+        return Briefing(
+            source=self.source.weights,
+            first_layer=self.experiment.network.first_layer,
+            rounds=self.experiment.spec.rounds,
+            gaussians=self.source.gaussians,
+            profiles=self.driver.profile() if asked else {},
+        )
+
+    def _source_record(self, state: ServerState) -> RoundRecord:
+        started = time.perf_counter()
+        judged = self.driver.evaluate(self._deployed(state))
+        seconds = time.perf_counter() - started
+        layout, folder = self.experiment.layout, self.experiment.data.folder
+        warnings = [*left_out(layout.empty), *(folder.warnings() if folder else [])]
+        return source_record(judged, layout.domains, seconds, warnings)
+
+    def _rounds(self, state: ServerState) -> ServerState:
+        after, void = self.records[-1].round, void_rounds(self.records)
+        parts = self.experiment
+        seed = parts.spec.seed
+        for done in federate(parts.rule, self.driver, state, parts.schedule, seed, after, void):
+            state = done.state
+            self._record(self._round_record(done), state)
+        return state
+
+    def _round_record(self, done: Round) -> RoundRecord:
+        started = time.perf_counter()
+        judged = self.driver.evaluate(self._deployed(done.state))
+        local = self.driver.evaluate({reply.client: reply.weights for reply in done.replies})
+        domains = self.experiment.layout.domains
+        return round_record(done, judged, local, domains, time.perf_counter() - started)
+
+    def _deployed(self, state: ServerState) -> Mapping[ClientId, Weights]:
+        rule = self.experiment.rule
+        return {client: rule.deployed(state, client) for client in self.experiment.layout.clients}
+
+    def _record(self, record: RoundRecord, state: ServerState) -> None:
+        """Complete a record and hand it on; the first one of a resumed run says where bits may differ."""
+        record = with_verdicts(record, self.records, self.experiment.spec.select)
+        texts = [*record.warnings, *(f"{c}: {why}" for c, why in record.failures.items())]
+        record, self.differences = replace(record, warnings=(*self.differences, *record.warnings)), ()
+        self.records.append(record)
+        self.events.round(record, state)
+        for text in texts:
+            self.events.warn(text)
+
+    def _summary(self, state: ServerState) -> RunSummary:
+        spec, models = self.experiment.spec, state.models
+        return summarise(
+            self.records,
+            self.source.seconds,
+            **{key: getattr(spec, key) for key in ("benchmark", "source", "method", "adaptation", "seed")},
+            weights_sha256=weights.digest(
+                models["server"] if "server" in models else weights.flatten(models)
+            ),
+            source_accuracy=self.source.accuracy,
+            spec_sha256=spec.digest(),
+            version=__version__,
+        )

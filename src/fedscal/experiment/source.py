@@ -1,0 +1,124 @@
+"""The source model: trained once, cached by the hash of all that decides it, shared by all methods."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedscal.core import files
+from fedscal.core.errors import ModelRefused
+from fedscal.core.rng import compute_threads
+from fedscal.core.types import Weights
+from fedscal.data.cache import content_digest, groups, images
+from fedscal.data.labels import known_labels
+from fedscal.experiment.experiment import Experiment
+from fedscal.experiment.pretrain import SourceTraining, pretrain
+from fedscal.experiment.spec import RunSpec
+from fedscal.models.device import computes_in_bfloat16, find_device
+from fedscal.models.registry import fingerprint
+from fedscal.models.store import find_model, load_model, model_files
+
+
+@dataclass(frozen=True)
+class SourceModel:
+    """A trained source model, where it is kept, and its accuracy (%) on held-out source images, if known.
+
+    ``gaussians`` are the mean and variance of the source features of every class.
+    """
+
+    weights: Weights
+    gaussians: Weights
+    path: Path
+    accuracy: float | None
+    seconds: float
+    cached: bool
+
+
+def source_model(experiment: Experiment, on_epoch: Callable[[], None] = lambda: None) -> SourceModel:
+    """Return the source model of a run: the given one, or one from the cache if it is there and whole."""
+    spec = experiment.spec
+    if spec.source_model:
+        return _given(Path(spec.source_model))
+    recipe = SourceTraining(epochs=spec.pretrain_epochs, lr=spec.pretrain_lr)
+    identity = _identity(experiment, recipe)
+    folder = files.cache_dir("source", files.sha256(json.dumps(identity, sort_keys=True).encode())[:20])
+    with files.one_builder(folder.parent / f".{folder.name}"):
+        try:
+            weights, card = load_model(folder, "model")
+            gaussians, _ = load_model(folder, "gaussians")
+            return SourceModel(
+                weights, gaussians, folder, card.source_accuracy, card.seconds or 0.0, cached=True
+            )
+        except ModelRefused:
+            return _train(experiment, recipe, identity, folder, on_epoch)
+
+
+def _given(path: Path) -> SourceModel:
+    path = find_model(path)
+    weights, card = load_model(path.parent, path.stem)
+    try:
+        gaussians = load_model(path.parent, "gaussians")[0]
+    except ModelRefused:  # only DualAdapt needs them, and says so
+        gaussians = {}
+    return SourceModel(weights, gaussians, path, card.source_accuracy, 0.0, cached=True)
+
+
+def _identity(experiment: Experiment, recipe: SourceTraining) -> dict[str, Any]:
+    """Return everything that can move a bit of the source model."""
+    spec = experiment.spec
+    return {
+        "data": content_digest(experiment.data),
+        "source": spec.source,
+        "model": spec.model,
+        "recipe": asdict(recipe),
+        "seed": spec.seed,
+        "threads": spec.threads,
+        "torch": torch.__version__,
+        **_unusual(spec),
+    }
+
+
+def _unusual(spec: RunSpec) -> dict[str, Any]:
+    """Return what is set apart from the plain case: a model that is files, a device, a precision, pieces."""
+    device = find_device(spec.device)
+    differs = {
+        "model_files": fingerprint(spec.model),
+        "device": device.type != "cpu" and device.type,
+        "bfloat16": computes_in_bfloat16(spec.precision, device),
+        "micro_batch": spec.micro_batch,
+    }
+    return {key: value for key, value in differs.items() if value}
+
+
+def _train(
+    experiment: Experiment,
+    recipe: SourceTraining,
+    identity: dict[str, Any],
+    folder: Path,
+    on_epoch: Callable[[], None],
+) -> SourceModel:
+    spec, data = experiment.spec, experiment.data
+    started = time.perf_counter()
+    with compute_threads(spec.threads):
+        made = pretrain(
+            experiment.network,
+            images(data, spec.source),
+            known_labels(data, spec.source),
+            data.views,
+            recipe,
+            spec.seed,
+            on_epoch,
+            groups(data, spec.source),
+            spec.micro_batch,
+        )
+    seconds = time.perf_counter() - started
+    card = replace(experiment.card, source_accuracy=made.accuracy, seconds=seconds, made_from=identity)
+    gaussians = model_files("gaussians", made.gaussians, experiment.card)
+    files.write_dir(folder, {**model_files("model", made.weights, card), **gaussians})
+    return SourceModel(made.weights, made.gaussians, folder, made.accuracy, seconds, cached=False)

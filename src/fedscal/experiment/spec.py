@@ -1,0 +1,245 @@
+"""RunSpec: everything that decides a result, as flat, typed and checked keys.
+
+Precedence: built-in < benchmark's defaults < recipe file < environment < command line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from fedscal.core.documents import read_toml
+from fedscal.core.errors import UsageError, nearest, shown
+from fedscal.core.files import sha256
+from fedscal.core.options import Option, Value, option, options_of
+from fedscal.core.user_code import PERMISSION, load_plugins
+from fedscal.data.registry import BENCHMARKS, defaults_of
+from fedscal.data.remote import PREFIX as SITES
+from fedscal.methods import ADAPTATIONS, hyperparameters, method, parts_of
+from fedscal.models.registry import check_model
+from fedscal.models.store import read_card
+from fedscal.runtime.signals import SIGNALS
+
+_ENV_PREFIX = "FEDSCAL_"
+_ENV_OTHER = {"FEDSCAL_CACHE", "FEDSCAL_NPM_REGISTRY", PERMISSION}
+EXECUTION_KEYS = frozenset({"workers"})
+"""Keys that cannot move a bit of the result."""
+RESUMABLE_KEYS = EXECUTION_KEYS | {"threads"}
+"""Keys that a resumed run may be given anew: they move the last bits at most."""
+DATA_KEYS = ("benchmark", "classes", "image_size", "on_bad", "source_model")
+"""Keys that decide which images are prepared."""
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run. Build it with ``RunSpec.make``, which checks every value."""
+
+    benchmark: str = option("digits", "data set: several domains with the same classes")
+    source: str = option("", "domain that the source model is trained on; the others are the clients'")
+    method: str = option("fedscal", "federated method, see `fedscal methods`")
+    adaptation: str = option("", "local adaptation in the LoA slot; the method's own if not given")
+    model: str = option(
+        "convnet", "network: convnet, efficientnet-lite0, hf:<folder>, timm:<name>, package.module:factory"
+    )
+    rounds: int = option(12, "communication rounds T", low=1, high=100_000)
+    local_epochs: int = option(5, "local epochs E", low=1, high=10_000)
+    participation: float = option(0.3, "share of the clients that take part in a round", above=0, high=1)
+    clients_per_domain: int = option(5, "clients that each target domain is cut into", low=1, high=100_000)
+    lr: float = option(0.03, "clients' learning rate in the first round", above=0, high=10)
+    lr_schedule: Literal["cosine", "oscillating"] = option(
+        "cosine", "rate over the rounds: a cosine towards 0, or the authors' code's, which rises again"
+    )
+    batch_size: int = option(64, "images in a client's batch", low=2, high=65_536)
+    view_passes: Literal["auto", "separate", "joint"] = option(
+        "auto", "weak and strong view in one forward pass; auto: only without BatchNorm"
+    )
+    label_view: Literal["evaluation", "weak"] = option(
+        "evaluation", "view of the images that pseudo-labels and threshold are taken from"
+    )
+    pretrain_epochs: int = option(50, "epochs of source training", low=1, high=10_000)
+    pretrain_lr: float = option(0.03, "learning rate of source training", above=0, high=10)
+    select: str = option("infomax", "label-free signal that selects a round", choices=(*SIGNALS, "last"))
+    source_model: str = option("", "a trained source model, file or folder; not given: trained on source")
+    clients: str = option(
+        "", "a folder of sites, each sub-folder the images of one client; or flower:<site>+<site>"
+    )
+    transport: Literal["fp32", "fp16", "bf16"] = option(
+        "fp32", "how weights travel between the machines of a Flower federation", later=True
+    )
+    image_size: int = option(0, "side of the views of a folder's images; 0: 224", low=0)
+    classes: str = option(
+        "", "a folder's classes to keep: domainnet-10, or a file with one a line; all if empty", later=True
+    )
+    on_bad: Literal["error", "skip"] = option("error", "what to do with files that are no whole images")
+    seed: int = option(0, "seed of every random stream", low=0, high=2**31 - 1)
+    workers: int = option(
+        0, "processes that train clients side by side; 0: as many as the cores allow", low=0, high=1024
+    )
+    threads: int = option(
+        1, "threads of each process; results are equal bit for bit only for the same number", low=1, high=1024
+    )
+    device: Literal["auto", "cpu", "cuda", "mps"] = option(
+        "auto", "where networks compute; auto: the first of cuda, mps and cpu that is there"
+    )
+    precision: Literal["auto", "fp32", "bf16"] = option(
+        "auto",
+        "numbers that a backbone computes with; auto: bf16 on CUDA devices made for it, else fp32",
+        later=True,
+    )
+    micro_batch: int = option(
+        0,
+        "images whose activations are held at once, for the same step in less memory; 0: all",
+        low=0,
+        later=True,
+    )
+    plugins: str = option(
+        "",
+        "modules of methods, data sets or backbones of your own, joined by +; needs --allow-code",
+        later=True,
+    )
+    hyper: Mapping[str, Value] = field(default_factory=dict)
+    """Hyper-parameters of the method's terms and rule that differ from their defaults."""
+
+    @classmethod
+    def make(cls, **given: Any) -> RunSpec:
+        """Build a checked spec from keys and typed or text values.
+
+        >>> RunSpec.make(method="fedprox", mu="0.1").hyper
+        {'mu': 0.1}
+        """
+        load_plugins(str(given.get("plugins", "")))
+        known, own = all_options(), options_of(cls)
+        for name in given:
+            if name not in known:
+                raise UsageError(f"unknown key '{shown(name)}'{nearest(name, known)}")
+        given = {**_sites(given), **given}
+        defaults = defaults_of(str(given.get("benchmark", cls.benchmark)))
+        given = {**defaults, **_from_card(given), **given}
+        load_plugins(str(given.get("plugins", "")))  # a model's card may name some, too
+        given.setdefault("adaptation", method(str(given.get("method", cls.method))).adaptation)
+        values = {name: known[name].parse(value) for name, value in given.items()}
+        core = {name: values.pop(name) for name in list(values) if name in own}
+        spec = cls(**core, hyper=dict(sorted(values.items())))  # type: ignore[arg-type]
+        spec._check()
+        return spec
+
+    def _check(self) -> None:
+        if self.clients and not self.source_model:
+            raise UsageError("clients=DIR holds no source domain: give source_model=MODEL too.")
+        if self.transport != "fp32" and not self.clients.startswith(SITES):
+            raise UsageError(f"transport={self.transport}: on one machine nothing travels; leave it away.")
+        if self.benchmark in BENCHMARKS:
+            self.check_source(BENCHMARKS[self.benchmark].domains)
+        method(self.method)
+        check_model(self.model)
+        if self.adaptation not in ADAPTATIONS:
+            raise UsageError(
+                f"adaptation={shown(self.adaptation)}: no such adaptation"
+                f"{nearest(self.adaptation, ADAPTATIONS)}"
+            )
+
+    def check_source(self, domains: Sequence[str]) -> None:
+        """Refuse a source that is none of the data's domains; a given model needs no source."""
+        if self.source not in domains and not (self.source_model and not self.source):
+            raise UsageError(
+                f"source={shown(self.source)}: no such domain in {shown(self.benchmark)}"
+                f"{nearest(self.source, domains)}"
+            )
+
+    @property
+    def trained_on(self) -> str:
+        """The source domain, if the source model is trained in this run; empty if it is given."""
+        return "" if self.source_model else self.source
+
+    def flat(self) -> dict[str, Value]:
+        """Return all keys of this run, its method's hyper-parameters with their values in force included."""
+        core = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "hyper"}
+        used = {
+            name: self.hyper.get(name, declared.default)
+            for part in parts_of(self.method, self.adaptation)
+            for name, declared in options_of(part).items()
+        }
+        return core | used
+
+    def all_keys(self) -> dict[str, Value]:
+        """Return all keys of this run, those of parts that its method does not have included."""
+        return {**self.flat(), **self.hyper}
+
+    def digest(self) -> str:
+        """Return a hash of everything that decides the result."""
+        known = all_options()
+        deciding = {
+            name: value
+            for name, value in self.flat().items()
+            if name not in EXECUTION_KEYS and not (known[name].later and value == known[name].default)
+        }
+        return sha256(json.dumps(deciding, sort_keys=True).encode())
+
+    def replace(self, **changes: Any) -> RunSpec:
+        """Return a copy with other values, checked."""
+        core = {k: v for k, v in asdict(self).items() if k != "hyper"}
+        return RunSpec.make(**{**core, **self.hyper, **changes})
+
+    def to_toml(self) -> str:
+        """Return the spec as a recipe that builds it again."""
+        return dump_toml(self.all_keys())
+
+
+def _sites(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that a folder of sites implies."""
+    return {"benchmark": given["clients"], "clients_per_domain": 1} if given.get("clients") else {}
+
+
+def _from_card(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that a given source model decides."""
+    if not given.get("source_model"):
+        return {}
+    card = read_card(str(given["source_model"]))
+    known: dict[str, Any] = {"model": card.model, "image_size": card.shape[1]}
+    return {**known, "plugins": card.plugins} if card.plugins else known
+
+
+def all_options() -> dict[str, Option]:
+    """Return every key that a run knows: its own, and the hyper-parameters of all methods."""
+    hyper = {name: declared[0][1] for name, declared in hyperparameters().items()}
+    return {**hyper, **options_of(RunSpec)}
+
+
+def dump_toml(values: Mapping[str, Value]) -> str:
+    """Write flat keys as TOML; a JSON scalar is a TOML scalar, but for a character that JSON leaves bare."""
+    lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in values.items())
+    return "".join(lines).replace("\x7f", "\\u007f")
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """Read a flat TOML file of keys."""
+    try:
+        return read_toml(path)
+    except OSError as error:
+        raise UsageError(f"cannot read the recipe {shown(path)}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{shown(path)} is not TOML: {error}") from error
+
+
+def environment_keys(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the keys that are set as FEDSCAL_<KEY>."""
+    return {
+        name.removeprefix(_ENV_PREFIX).lower(): value
+        for name, value in environ.items()
+        if name.startswith(_ENV_PREFIX) and name not in _ENV_OTHER
+    }
+
+
+def parse_assignments(words: list[str]) -> dict[str, str]:
+    """Split ``key=value`` words."""
+    pairs: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise UsageError(f"'{shown(word)}' is not key=value")
+        pairs[name.strip().replace("-", "_")] = value.strip()
+    return pairs

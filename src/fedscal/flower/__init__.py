@@ -1,0 +1,1 @@
+"""The adapter to Flower: the only package that imports flwr."""

@@ -1,0 +1,239 @@
+"""Executes tasks in place of Flower's own executor: the installed fedscal, and nothing that was sent.
+
+    python -m fedscal.flower.executor site STATE_FOLDER ENDPOINT_FOLDER
+    python -m fedscal.flower.executor server ENDPOINT_FOLDER
+
+Flower hands out a task for every message of a site and for every run of a server, together with the
+app that the run was started with. The app's hash is compared with the list; the app itself is neither
+unpacked nor imported. At a site this process holds torch, the images and the network from one message
+to the next, so a message costs no start of a process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+from flwr.app import Error, Message
+from flwr.common.constant import ErrorCode, SubStatus
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, PushTaskOutputRequest, SendTaskHeartbeatRequest
+from flwr.proto.task_pb2 import Task
+from flwr.supercore.constant import TaskType
+from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
+from flwr.supercore.retry import RetryInvoker, exponential
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message
+
+from fedscal.core import files
+from fedscal.flower.app_hash import allowed_hashes
+from fedscal.flower.endpoint import Endpoint
+from fedscal.flower.processes import end_with_parent, flower_program, read_site_file
+
+if TYPE_CHECKING:
+    from fedscal.flower.site_service import SiteService
+
+_log = logging.getLogger("fedscal.executor")
+_POLL = 0.2
+"""Seconds between two polls for a task."""
+_PATIENCE = 60.0
+"""Seconds for which a peer on this machine that does not answer is asked again."""
+Handler = Callable[[Message], Message]
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The interface of SuperNode or SuperLink by which tasks are taken and returned."""
+
+    endpoint: Endpoint
+
+    def client(self, *interceptors: Any) -> RuntimeHttpClient:
+        """Return a connection."""
+        return RuntimeHttpClient.from_server_address(
+            self.endpoint.address,
+            False,
+            self.endpoint.ca.read_bytes(),
+            interceptors=[RuntimeVersionHttpInterceptor(component_name="SuperExec"), *interceptors],
+            retry_invoker=RetryInvoker(
+                lambda: exponential(max_delay=5), httpx.TransportError, max_tries=None, max_time=_PATIENCE
+            ),
+        )
+
+    def with_secret(self) -> RuntimeHttpClient:
+        """Return a connection that may take tasks."""
+        acquire = frozenset({"/flwr.proto.Runtime/AcquireTask"})
+        secret = self.endpoint.executor_secret.read_bytes()
+        return self.client(SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=acquire))
+
+    def with_token(self, token: str) -> RuntimeHttpClient:
+        """Return a connection that speaks for one task."""
+        return self.client(RuntimeTokenHttpInterceptor(token))
+
+
+def serve(runtime: Runtime, execute: Callable[[str, Task], None]) -> None:
+    """Take tasks one after the other, of every kind, and execute them; one that fails ends nothing else."""
+    wanted = AcquireTaskRequest(supported_task_types=[kind.value for kind in TaskType])
+    with contextlib.closing(runtime.with_secret()) as client:
+        while True:
+            try:
+                answer = client.AcquireTask(wanted)
+            except httpx.HTTPError as error:  # its peer on this machine is being started again
+                _log.warning("no tasks: %s", error)
+                continue
+            if not answer.token:
+                time.sleep(_POLL)
+                continue
+            try:
+                execute(answer.token, answer.task)
+            except Exception:
+                _log.exception("task %d failed", answer.task.task_id)
+
+
+def refusal(task: Task, kind: TaskType, fab_hash: str, allowed: Collection[str]) -> str:
+    """Say why a task is refused; nothing if it may be executed."""
+    if task.type != kind.value:
+        return f"a task of kind '{task.type[:40]}' is not executed here"
+    if fab_hash not in allowed:
+        return f"the app {fab_hash[:64] or 'without a hash'} is not on the list of this machine"
+    return ""
+
+
+# ------------------------------------------------------------------------------------------------ a site
+
+
+def at_site(runtime: Runtime, allowed: Collection[str], answer: Handler) -> Callable[[str, Task], None]:
+    """Return how a site executes a task: by answering its message itself."""
+
+    def execute(token: str, task: Task) -> None:
+        with contextlib.closing(runtime.with_token(token)) as client, _heartbeat(client):
+            message, context, _, fab = pull_task_input(client)
+            refused = refusal(task, TaskType.CLIENT_APP, files.sha256(fab.content), allowed)
+            if refused:
+                _log.error("REFUSED: %s (run %d)", refused, task.run_id)
+                reply = Message(Error(ErrorCode.INVALID_FAB, "not on the site's list"), reply_to=message)
+            else:
+                reply = answer(message)
+            push_message(client, reply, context)
+            client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.COMPLETED))
+
+    return execute
+
+
+@contextlib.contextmanager
+def _heartbeat(client: RuntimeHttpClient) -> Any:
+    """Tell Flower that the task is being worked on, for as long as it is."""
+
+    def beat() -> bool:
+        # A run that was stopped has no such task any more; its work is finished and then thrown away.
+        with contextlib.suppress(httpx.HTTPError):
+            client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+        return True
+
+    sender = HeartbeatSender(beat)
+    sender.start()
+    try:
+        yield
+    finally:
+        sender.stop()
+
+
+def site_service(folder: Path) -> SiteService:
+    """Return the service of the site that is described in a folder."""
+    from fedscal.flower.site_service import SiteService  # torch, which a server's executor does not need
+
+    described = read_site_file(folder)
+    return SiteService(described["name"], described["keys"], folder)
+
+
+def site(folder: Path, endpoint: Path) -> None:
+    """Serve the site that ``fedscal flower site`` described in a folder."""
+    from fedscal.flower.client_app import handle_message
+
+    service = site_service(folder)
+    # torch imports this at the first optimiser step: seconds that had better pass before the first request.
+    importlib.import_module("torch._dynamo")
+    allowed = allowed_hashes(read_site_file(folder)["apps"])
+    runtime = Runtime(Endpoint.read(endpoint))
+    _log.info("site %s executes the apps %s", service.client, ", ".join(sorted(h[:12] for h in allowed)))
+    serve(runtime, at_site(runtime, allowed, lambda message: handle_message(lambda: service, message)))
+
+
+# ---------------------------------------------------------------------------------------------- a server
+
+
+def at_server(runtime: Runtime, allowed: Collection[str]) -> Callable[[str, Task], None]:
+    """Return how a server executes a task: in a process of Flower's, if the app is ours."""
+
+    def execute(token: str, task: Task) -> None:
+        refused = refusal(task, TaskType.SERVER_APP, task.fab_hash, allowed)
+        if refused:
+            _log.error("REFUSED: %s (run %d)", refused, task.run_id)
+            with contextlib.closing(runtime.with_token(token)) as client:
+                _fail(client, refused)
+        else:
+            threading.Thread(target=_run_server_app, args=(runtime, token), daemon=True).start()
+
+    return execute
+
+
+def _run_server_app(runtime: Runtime, token: str) -> None:
+    """Run Flower's process for a run to its end, however long it takes to start and however it ends."""
+    with contextlib.closing(runtime.with_token(token)) as client, _heartbeat(client):
+        code = _server_app(runtime.endpoint, token)
+        _fail(client, f"the process of the run ended with code {code}")
+
+
+def _fail(client: RuntimeHttpClient, details: str) -> None:
+    """Report a task as failed; one that is over already is not listened to."""
+    with contextlib.suppress(httpx.HTTPError):
+        client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.FAILED, details=details))
+
+
+def _server_app(endpoint: Endpoint, token: str) -> int:
+    """Run Flower's process; the token goes by a file that only this user can read."""
+    with tempfile.NamedTemporaryFile("w", dir=endpoint.folder, prefix="token-") as file:
+        file.write(token)
+        file.flush()
+        argv = [flower_program("flwr-serverapp"), "--runtime-api-address", endpoint.address]
+        argv += ["--token-file", file.name, "--root-certificates", str(endpoint.ca)]
+        argv += ["--parent-pid", str(os.getpid())]
+        return subprocess.run(
+            argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+        ).returncode
+
+
+def server(endpoint: Path) -> None:
+    """Execute the runs of the SuperLink of this machine."""
+    runtime = Runtime(Endpoint.read(endpoint))
+    serve(runtime, at_server(runtime, allowed_hashes()))
+
+
+def main(argv: Sequence[str]) -> None:
+    """Execute tasks until ended."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("fedscal").setLevel(logging.INFO)
+    end_with_parent()
+    if argv[0] == "site":
+        site(Path(argv[1]), Path(argv[2]))
+    else:
+        server(Path(argv[1]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

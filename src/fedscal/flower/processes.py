@@ -1,0 +1,244 @@
+"""Processes of a federation: started with the right flags and environment, supervised, and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedscal.core import files
+from fedscal.core.documents import read_json
+from fedscal.core.errors import FedscalError
+from fedscal.core.extras import ExtraMissing
+
+ENDED = "fedscal ended with code"
+"""How the last output line of a run that failed begins."""
+SITE_FILE = "site.json"
+"""Describes a site to the processes that work for it."""
+_FLOWER_CODE = re.compile(r"Exit Code: (\d+)")
+_MEANINGS = {
+    305: "the server does not know this site's key, or the site's last connection has not lapsed yet: "
+    "register the key, or wait a minute",
+    600: "the server's certificate is not signed by this site's ca.crt, or is for another name",
+}
+_GRACE = 15.0
+
+
+def read_site_file(folder: Path) -> dict[str, Any]:
+    """Return how ``fedscal flower site`` describes a site: its name, its options, other apps it may run."""
+    return dict(read_json(folder / SITE_FILE))
+
+
+class ProcessEnded(FedscalError):
+    """A process of a federation ended by itself, or a server refused what a command needs."""
+
+
+def flower_program(name: str) -> str:
+    """Return the path of one of Flower's programs, or say how to install it."""
+    path = shutil.which(name, path=_search_path())
+    if not path:
+        raise ExtraMissing("flower", f"{name} is not installed")
+    return path
+
+
+def _search_path() -> str:
+    return os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return the environment of Flower's programs: nothing is sent home, fetched or installed."""
+    fixed = {
+        "FLWR_HOME": str(files.make_dir(home)),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": os.environ.get("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.5"),
+        # Flower starts its parts by name: those of this installation come first.
+        "PATH": _search_path(),
+    }
+    return {**os.environ, **fixed}
+
+
+class RunningProcess:
+    """A process whose output is passed on line by line and searched for Flower's exit code."""
+
+    def __init__(
+        self, argv: Sequence[str], env: Mapping[str, str] | None = None, log: Callable[[str], None] = print
+    ) -> None:
+        self.name = argv[2].rpartition(".")[2] if argv[1] == "-m" else Path(argv[0]).name
+        self.flower_code = 0
+        self._log = log
+        self.process = subprocess.Popen(
+            list(argv),
+            env=dict(env) if env else None,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            if code := _FLOWER_CODE.search(line):
+                self.flower_code = int(code.group(1))
+            self._log(line.rstrip())
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.process.poll() is None
+
+    def wait(self) -> int:
+        """Wait for its end and the rest of its output."""
+        code = self.process.wait()
+        self._reader.join(_GRACE)
+        return code
+
+    def stop(self) -> None:
+        """Send SIGTERM."""
+        if self.running:
+            self.process.send_signal(signal.SIGTERM)
+
+    def end(self, grace: float) -> None:
+        """Wait until it ends; kill it after the grace period."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(grace)
+        if self.running:
+            self.process.kill()
+        self.wait()
+
+    def exit_reason(self) -> str:
+        """Say why it ended, as far as Flower reports it."""
+        code = self.flower_code or self.process.returncode
+        return f"{self.name} ended with code {code}: {_MEANINGS.get(code, 'see above')}."
+
+
+@dataclass
+class SupervisedProcess:
+    """A process that is started again whenever it ends.
+
+    Attributes:
+        argv: its command.
+        env: its environment; None means this process's own.
+        pause: seconds until it is started again.
+        attempts: how many starts in a row may fail until it is given up; None: it never is.
+        stable: seconds after which a start has not failed.
+        healthy: whether it works; it is killed if not.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str] | None = None
+    pause: float = 1.0
+    attempts: int | None = 5
+    stable: float = 10.0
+    healthy: Callable[[], bool] = lambda: True
+    running: RunningProcess | None = None
+    _started: float = 0.0
+    _due: float = 0.0
+    _failed: int = 0
+
+    def start(self, log: Callable[[str], None]) -> RunningProcess:
+        """Start it, or start it again."""
+        log(f"started: {shlex.join(self.argv)}")
+        self.running, self._started, self._due = (
+            RunningProcess(self.argv, self.env, log),
+            time.monotonic(),
+            0.0,
+        )
+        return self.running
+
+    def check(self, log: Callable[[str], None]) -> None:
+        """Start it again if it ended and its time has come; end it if it is not healthy."""
+        assert self.running
+        if self.running.running:
+            if not self.healthy():
+                log(f"{self.running.name} has lost its connection and is ended.")
+                self.running.process.kill()
+        elif not self._due:
+            self.running.wait()
+            self._plan(self.running.exit_reason(), log)
+        elif time.monotonic() >= self._due:
+            self.start(log)
+
+    def _plan(self, exit_reason: str, log: Callable[[str], None]) -> None:
+        self._failed = self._failed + 1 if time.monotonic() - self._started < self.stable else 0
+        if self.attempts is not None and self._failed >= self.attempts:
+            raise ProcessEnded(exit_reason)
+        log(f"{exit_reason} It is started again in {self.pause:g} s.")
+        self._due = time.monotonic() + self.pause
+
+
+@contextmanager
+def supervised() -> Iterator[list[SupervisedProcess]]:
+    """Supervise processes as a group: whatever happens, none is left running."""
+    parts: list[SupervisedProcess] = []
+    with process_group() as processes:
+        try:
+            yield parts
+        finally:
+            processes += [part.running for part in parts if part.running]
+
+
+def supervise(parts: Sequence[SupervisedProcess], log: Callable[[str], None]) -> None:
+    """Restart processes that end, until this process is ended or one of them is given up."""
+    while True:
+        for part in parts:
+            part.check(log)
+        time.sleep(0.5)
+
+
+@contextmanager
+def process_group() -> Iterator[list[RunningProcess]]:
+    """Hold processes as a group: whatever happens, none is left running."""
+    processes: list[RunningProcess] = []
+    try:
+        yield processes
+    finally:
+        for running in processes:
+            running.stop()
+        end = time.monotonic() + _GRACE
+        while processes:
+            # An interrupt is repeated until it is handled, which is after this: nothing may be left behind.
+            with contextlib.suppress(BaseException):
+                processes[-1].end(max(0.0, end - time.monotonic()))
+                processes.pop()
+
+
+def wait_for(condition: Callable[[], bool], running: RunningProcess, seconds: float) -> None:
+    """Wait until a process is ready."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if not running.running:
+            running.wait()
+            raise ProcessEnded(running.exit_reason())
+        if time.monotonic() > end:
+            raise ProcessEnded(f"{running.name} was not ready within {seconds:g} s.")
+        time.sleep(0.1)
+
+
+def end_with_parent() -> None:
+    """End this process when its parent is gone, however that one ended."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,147 @@
+"""Flower's ServerApp: the same round loop, checkpoints and records as on one machine, over Flower's Grid."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.superlink.grid import InMemoryGrid
+from torch import Tensor
+
+from fedscal.core import files
+from fedscal.core.convert import dump
+from fedscal.core.errors import FedscalError, ModelRefused, UsageError
+from fedscal.core.types import ClientId, Metrics, Progress
+from fedscal.core.weights import byte_count
+from fedscal.data.remote import PREFIX
+from fedscal.experiment.experiment import Experiment, Layout
+from fedscal.experiment.progress import Lines
+from fedscal.experiment.records import RoundRecord
+from fedscal.experiment.run import adapt, resume
+from fedscal.experiment.run_directory import RunDirectory
+from fedscal.experiment.spec import RunSpec
+from fedscal.flower.config import run_directory, run_spec
+from fedscal.flower.driver import FlowerDriver
+from fedscal.flower.processes import ENDED
+from fedscal.flower.registry import Registry
+from fedscal.flower.schema import Schemas
+from fedscal.flower.site_service import shared_keys, stamp
+from fedscal.flower.transport import GridTransport
+from fedscal.models.store import find_model, load_model, read_json
+
+_SLACK = 1_000_000
+_RUN_NAME = re.compile(r"[0-9a-f]{1,16}")
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run, or go on with, the federation that the run's configuration describes."""
+    logging.getLogger("fedscal").addHandler(logging.StreamHandler(sys.stdout))
+    config = context.run_config
+    limits = {"patience": float(config["wait"]), "timeout": float(config["round-timeout"])}
+    out = run_directory(context)
+    try:
+        if config["resume"]:
+            resume(out, Lines(_print_line), federation=FlowerFederation(grid, **limits))
+        else:
+            spec = server_spec(run_spec(str(config["keys"])), grid)
+            adapt(spec, out, Lines(_print_line), federation=FlowerFederation(grid, **limits))
+    except FedscalError as error:
+        print(f"{ENDED} {error.exit_code}: {error}", flush=True)  # noqa: T201
+        raise
+
+
+def server_spec(spec: RunSpec, grid: Grid) -> RunSpec:
+    """Return the server's spec: sites by name, no data. Simulated sites are the clients of a data set."""
+    if spec.clients.startswith(PREFIX):
+        return spec
+    clients = Experiment.build(spec).clients_of_data().clients
+    if isinstance(grid, InMemoryGrid) and len(list(grid.get_node_ids())) != len(clients):
+        raise UsageError(
+            f"the run has {len(clients)} clients; simulate as many nodes: "
+            f"--federation-config 'num-supernodes={len(clients)}'"
+        )
+    flat = {name: value for name, value in spec.all_keys().items() if name not in _OF_DATA}
+    return RunSpec.make(**flat, clients=PREFIX + "+".join(clients))
+
+
+_OF_DATA = frozenset({"benchmark", "source", "clients", "clients_per_domain"})
+
+
+@dataclass
+class FlowerFederation:
+    """The sites of a federation, each a machine of its own: waits for them, and makes their driver."""
+
+    grid: Grid
+    patience: float
+    timeout: float
+    _registry: Registry = field(init=False)
+    _schemas: Schemas = field(init=False)
+
+    def clients(self, experiment: Experiment, progress: Progress) -> Layout:
+        """Wait for the sites; each reports its domain and its number of images."""
+        self.prepare(experiment.execution)
+        progress.stage(f"waiting for {', '.join(sorted(self._registry.expected))}", 0)
+        self._registry.wait_for_all(self.patience)
+        sites = self._registry.sites
+        return Layout({c: (sites[c].domain, _rows(sites[c].images)) for c in sorted(sites)}, [])
+
+    def prepare(self, spec: RunSpec) -> None:
+        """Set up what the server holds responses against: the sites' names, the source model, the method."""
+        path = find_model(Path(spec.source_model))
+        source, card = load_model(path.parent, path.stem)
+        self._schemas = Schemas.of(spec, source, card)
+        names = spec.clients.removeprefix(PREFIX).split("+")
+        transport = GridTransport(self.grid, 2 * byte_count(source) + _SLACK)
+        self._registry = Registry(self.grid, transport, names, stamp(card, source), shared_keys(spec))
+
+    def driver(
+        self, experiment: Experiment, directory: RunDirectory, answered: Callable[[ClientId], None]
+    ) -> FlowerDriver:
+        """Return the driver over the connected sites."""
+        return FlowerDriver(
+            clients=experiment.layout.clients,
+            registry=self._registry,
+            schemas=self._schemas,
+            run=_run_name(directory.path / "federation.json"),
+            keys=shared_keys(experiment.execution),
+            transport=experiment.spec.transport,
+            timeout=self.timeout,
+            patience=self.patience,
+            last_metrics=_last_metrics(directory.rounds(), self._schemas.metrics),
+            answered=answered,
+        )
+
+
+def _run_name(path: Path) -> str:
+    """Return the name under which sites store this run's memory: a new one unless the run is resumed."""
+    if not path.exists():
+        files.write_json(path, {"run": secrets.token_hex(8)})
+    name = read_json(path).get("run")
+    if not isinstance(name, str) or not _RUN_NAME.fullmatch(name):
+        raise ModelRefused(f"{path} holds no name of a run: 1 to 16 hexadecimal digits.")
+    return name
+
+
+def _rows(count: int) -> Tensor:
+    """Return rows that are known by their number only; a number that somebody else chose takes no memory."""
+    return torch.zeros(1, dtype=torch.int64).expand(count)
+
+
+def _last_metrics(rounds: Sequence[RoundRecord], names: Collection[str]) -> dict[ClientId, Metrics]:
+    clients = rounds[-1].clients if rounds else {}
+    return {client: {n: v for n, v in dump(row).items() if n in names} for client, row in clients.items()}
+
+
+def _print_line(text: str) -> None:
+    """Print a line that Flower carries to whoever started the run."""
+    print(f"fedscal: {text}", flush=True)  # noqa: T201

@@ -1,0 +1,205 @@
+"""A site's side of the wire: its client service, the federation's stamp, and the list of what may leave."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedscal.client.training import Diverged
+from fedscal.core import files, weights
+from fedscal.core.errors import DataRefused, ModelRefused, UsageError
+from fedscal.core.rng import compute_threads
+from fedscal.core.types import ClientId, Failure, Metrics, Weights
+from fedscal.core.user_code import load_plugins
+from fedscal.core.version import __version__
+from fedscal.experiment.experiment import Experiment
+from fedscal.experiment.spec import RunSpec
+from fedscal.flower import delta_codec
+from fedscal.flower.schema import FAILURE, NotAllowed, Schema, Schemas, handshake
+from fedscal.methods import hyperparameters
+from fedscal.models.store import ModelCard, find_model, load_model
+from fedscal.runtime.memory import SiteMemories
+from fedscal.runtime.messages import (
+    FAILED,
+    MODEL,
+    WEIGHTS,
+    Frame,
+    Request,
+    Response,
+    package_of,
+    reply_of,
+    training_request,
+    training_response,
+)
+from fedscal.runtime.service import ClientService
+
+_log = logging.getLogger(__name__)
+_SHARED = frozenset(
+    {"method", "adaptation", "local_epochs", "batch_size", "view_passes", "label_view", "seed", "threads"}
+)
+"""Options that the server decides, beside the method's hyper-parameters. Paths are never among them."""
+Checked = tuple[Schema, Response]
+"""A response, and what it may hold."""
+
+
+def shared_keys(spec: RunSpec) -> dict[str, Any]:
+    """Return the options of a spec that its clients need."""
+    return {name: value for name, value in spec.all_keys().items() if _may_decide(name)}
+
+
+def _may_decide(name: str) -> bool:
+    return name in _SHARED or name in hyperparameters()
+
+
+def stamp(card: ModelCard, model: Weights) -> dict[str, str]:
+    """Return what server and site must have in common: version, classes in their order, source model."""
+    classes = json.dumps(card.classes, ensure_ascii=False)
+    return {
+        "version": __version__,
+        "classes_sha256": files.sha256(classes.encode()),
+        "model_sha256": weights.digest(model),
+    }
+
+
+@dataclass
+class SiteService:
+    """Serves the client of one site.
+
+    Attributes:
+        client: its name.
+        keys: the site's own options: where its images and its source model are.
+        state: the folder in which it stores its memory.
+    """
+
+    client: ClientId
+    keys: Mapping[str, Any]
+    state: Path
+    _services: dict[str, ClientService] = field(default_factory=dict)
+
+    def handle(self, frame: Frame) -> Frame:
+        """Carry out a request; a failure is described in words that say nothing of the site's data."""
+        handlers: dict[str, Callable[[Request, str], Checked]] = {
+            "hello": self._handshake,
+            "train": self._train,
+            "evaluate": self._evaluate,
+            "profile": self._profile,
+        }
+        try:
+            request, transport = self._decode(frame)
+            # As many threads as the run wants: their number decides bits.
+            with compute_threads(int(request.scalars["keys"].get("threads", 1))):
+                return self._encode(*handlers[request.kind](request, transport), transport)
+        except Exception as error:  # whatever it is, its text may hold paths and stays in the site's log
+            _log.exception("the request '%s' failed", frame.header.get("kind"))
+            return self._encode(FAILURE, Response({FAILED: safe_reason(error)}))
+
+    def _decode(self, frame: Frame) -> tuple[Request, str]:
+        """Return a request, and how floats travel."""
+        models, transport = frame.header["models"], frame.header["transport"]
+        groups = delta_codec.decode(frame, models, self._source, transport)
+        request = Request.of(frame.header, {name: groups[name] for name in models})
+        if set(request.clients) - {self.client}:
+            raise UsageError(f"a request for {', '.join(request.clients)} came to {self.client}")
+        return request, transport
+
+    def _encode(self, schema: Schema, response: Response, transport: str = "fp32") -> Frame:
+        """Return a response as it is sent, if all of it may leave."""
+        models = [WEIGHTS] if WEIGHTS in response.tensors else []
+        header = {**response.scalars, "client": self.client, **self._stamp}
+        frame = delta_codec.encode(
+            header, response.tensors, models, self._source, transport if models else "fp32"
+        )
+        schema.check(frame.header, response.tensors)
+        return frame
+
+    @cached_property
+    def _loaded(self) -> tuple[dict[str, Tensor], ModelCard]:
+        path = find_model(Path(str(self.keys["source_model"])))
+        return load_model(path.parent, path.stem)
+
+    @property
+    def _source(self) -> Weights:
+        return self._loaded[0]
+
+    @cached_property
+    def _stamp(self) -> dict[str, str]:
+        return stamp(self._loaded[1], self._source)
+
+    def _handshake(self, request: Request, transport: str) -> Checked:
+        layout = Experiment.build(self._spec(request)).clients_of_data()
+        domain, rows = layout.of(self.client).rows[self.client]
+        return handshake(self.client), Response({"domain": domain, "images": len(rows)})
+
+    def _train(self, request: Request, transport: str) -> Checked:
+        package, _ = package_of(request)  # memory is the site's own: what a server sends as such is ignored
+        memories = SiteMemories(self.state / "memory" / str(int(request.scalars["run"], 16)))
+        service = self._service(request)
+        local = training_request(self.client, package, memories.get(self.client, package.round))
+        reply, memory = reply_of(_succeeded(service.handle(local)))
+        if memory:
+            memories.put(self.client, package.round, memory)
+        reply = replace(reply, weights=delta_codec.rounded(reply.weights, transport))
+        # The server wants them at once: a message of their own would cost more than the pass.
+        metrics = self._metrics(service, reply.weights)
+        response = training_response(reply, {})
+        schema = self._schemas(request).training(self.client, reply.examples, package, transport)
+        return schema, replace(response, scalars={**response.scalars, "metrics": metrics})
+
+    def _evaluate(self, request: Request, transport: str) -> Checked:
+        service = self._service(request)
+        metrics = self._metrics(service, request.tensors[MODEL])
+        images = len(service.data[self.client].images)
+        return self._schemas(request).evaluation(self.client, images), Response({"metrics": metrics})
+
+    def _metrics(self, service: ClientService, model: Weights) -> Metrics:
+        response = _succeeded(service.handle(Request("evaluate", [self.client], tensors={MODEL: model})))
+        return dict(response.scalars["metrics"][self.client])
+
+    def _profile(self, request: Request, transport: str) -> Checked:
+        response = _succeeded(self._service(request).handle(Request("profile", [self.client])))
+        return self._schemas(request).profile(self.client), response
+
+    def _schemas(self, request: Request) -> Schemas:
+        return Schemas.of(self._spec(request), *self._loaded)
+
+    def _spec(self, request: Request) -> RunSpec:
+        load_plugins(str(self.keys.get("plugins", "")))  # before the question which keys a server may decide
+        decided = {name: value for name, value in request.scalars["keys"].items() if _may_decide(name)}
+        return RunSpec.make(**{**self.keys, **decided})
+
+    def _service(self, request: Request) -> ClientService:
+        """Return the client service for these options; the last is kept, for loading images takes time."""
+        spec = self._spec(request)
+        if spec.digest() not in self._services:
+            self._services.clear()
+            experiment = Experiment.build(spec)
+            layout = experiment.clients_of_data().of(self.client)
+            self._services[spec.digest()] = experiment.service(layout)
+        return self._services[spec.digest()]
+
+
+def _succeeded(response: Response | Failure) -> Response:
+    """Return a response; the error of a failure is raised, to be logged here and described for the server."""
+    if isinstance(response, Failure):
+        raise response.error or RuntimeError(response.reason)
+    return response
+
+
+def safe_reason(error: Exception) -> str:
+    """Describe an error without a word about files or images."""
+    if isinstance(error, Diverged):
+        return str(error)
+    if isinstance(error, DataRefused):
+        return "its images were refused; the log of the site says why"
+    if isinstance(error, NotAllowed):
+        return "its answer held something that may not leave the site; the log of the site says what"
+    if isinstance(error, ModelRefused):
+        return "its model, its memory or the message was refused; the log of the site says why"
+    return f"{type(error).__name__}; the log of the site says more"

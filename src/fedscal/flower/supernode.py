@@ -1,0 +1,112 @@
+"""Flower's SuperNode, held to a list of apps, and ended when it has lost its connection.
+
+    python -m fedscal.flower.supernode STATE_FOLDER HEARTBEAT_FILE [flags of flower-supernode]
+
+Flower's node unpacks every app that its server sends. Here an app's hash is compared with the list
+before anything else is done with it. And where Flower's node goes on without its main thread or its
+heartbeat, alive for the operating system and dead for the server, this one ends, to be started again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from flwr.supercore import log
+from flwr.supercore.fab import Fab
+from flwr.supercore.heartbeat import HeartbeatSender
+
+from fedscal.core import files
+from fedscal.flower.app_hash import allowed_hashes
+from fedscal.flower.processes import end_with_parent, read_site_file
+
+_COMMAND = "flwr.supernode.cli.flower_supernode"
+_NODE = "flwr.supernode.start_client_internal"
+_CONNECTION = "flwr.supernode.fleet_http_connection"
+
+
+def replace(module: str, name: str, make: Callable[[Any], Any]) -> None:
+    """Put something else in place of a part of Flower; a Flower without that part ends here, unstarted."""
+    owner = import_module(module)
+    setattr(owner, name, make(getattr(owner, name)))
+
+
+def hold_to_list(allowed: frozenset[str]) -> None:
+    """Let Flower's own check of trusted apps be ours; it stands before an app is opened."""
+
+    def trusted(fab: Fab, entities: dict[str, str]) -> bool:
+        sha256 = files.sha256(fab.content)
+        if sha256 not in allowed:
+            log(logging.ERROR, "REFUSED: the app %s is not on the list of this site", sha256)
+        return sha256 in allowed
+
+    replace(_NODE, "_verify_fab", lambda flowers: trusted)
+    replace(_NODE, "http_request_response", _to_be_checked)
+    replace(_COMMAND, "start_client_internal", _checking)
+
+
+def _to_be_checked(connect: Any) -> Any:
+    """Mark every app as one to be checked: Flower does so only for apps of its hub."""
+
+    @contextmanager
+    def connect_marking(*given: Any) -> Iterator[tuple[Any, ...]]:
+        with connect(*given) as (number, receive, send, get_run, get_fab, *others):
+
+            def get_marked(fab_hash: str, run: int) -> Fab:
+                return Fab(fab_hash, get_fab(fab_hash, run).content, {"valid_license": "fedscal"})
+
+            yield number, receive, send, get_run, get_marked, *others
+
+    return connect_marking
+
+
+def _checking(start: Any) -> Any:
+    """Turn the check on, which Flower does where a file of trusted entities is given."""
+    return lambda **given: start(**{**given, "trusted_entities": {"fedscal": "the list of this site"}})
+
+
+def report_heartbeats(path: Path) -> None:
+    """Touch a file at every heartbeat that the server took, and end when there will be no more."""
+
+    class Reporting(HeartbeatSender):
+        def __init__(self, beat: Callable[[], bool]) -> None:
+            super().__init__(lambda: beat() and _touched(path))
+
+        def _run(self) -> None:
+            try:
+                super()._run()
+            except BaseException:
+                logging.getLogger(__name__).exception("the heartbeat failed")
+                os._exit(1)
+
+    replace(_CONNECTION, "HeartbeatSender", lambda flowers: Reporting)
+
+
+def _touched(path: Path) -> bool:
+    path.touch()
+    return True
+
+
+def main() -> None:
+    """Run a SuperNode until it is ended."""
+    end_with_parent()
+    folder, heartbeat = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
+    hold_to_list(allowed_hashes(read_site_file(folder)["apps"]))
+    report_heartbeats(heartbeat)
+    _touched(heartbeat)
+    try:
+        import_module(_COMMAND).flower_supernode()
+    finally:  # threads of Flower's would keep the process alive without its main loop
+        error = sys.exception()
+        sys.stdout.flush()
+        os._exit(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
+
+
+if __name__ == "__main__":
+    main()

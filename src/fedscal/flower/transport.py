@@ -1,0 +1,140 @@
+"""Requests to nodes and their responses, over Flower's Grid: matched, bounded in time and in size."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedscal.core.errors import FedscalError
+from fedscal.core.fields import printable
+from fedscal.core.types import Failure
+from fedscal.flower.records import from_records, to_records
+from fedscal.flower.schema import FAILURE
+from fedscal.runtime.messages import FAILED, Frame
+
+_FIRST_POLL, _LAST_POLL = 0.1, 1.0
+"""Seconds between two polls for responses: short at first, for a short job, then longer."""
+_ERRORS = {5: "its machine is gone", 8: "its process ended; out of memory?", 3: "its answer was lost"}
+"""What Flower's error codes mean for us."""
+_MESSAGE_TYPES = {"hello": "query", "profile": "query", "train": "train", "evaluate": "evaluate"}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class NodeRequest:
+    """An encoded request, and the node that it goes to."""
+
+    node: int
+    frame: Frame
+
+
+@dataclass(frozen=True)
+class TimedOut(Failure):
+    """A node that did not respond in time."""
+
+
+@dataclass(frozen=True)
+class GridTransport:
+    """Sends requests to nodes and receives their responses.
+
+    Attributes:
+        grid: Flower's connection to the nodes.
+        limit: the most bytes that a response may have.
+    """
+
+    grid: Grid
+    limit: int
+
+    def exchange(
+        self, requests: Mapping[str, NodeRequest], timeout: float, read: Callable[[str, Frame], T]
+    ) -> Iterator[tuple[str, T | Failure]]:
+        """Yield what is read of each response as it comes, or why there is none.
+
+        Args:
+            requests: the requests by name of the addressee.
+            timeout: seconds until one that has not responded is given up.
+            read: decodes and checks a response; whatever it raises is the failure of that response.
+        """
+        pending: dict[str, str] = {}
+        started = {request.node: "" for request in requests.values()} | (self._starts() if requests else {})
+        for name, request in requests.items():  # one by one: a whole round's models at once would fill memory
+            pushed = list(self.grid.push_messages([_message(request, timeout)]))
+            if pushed and pushed[0]:
+                pending[pushed[0]] = name
+            else:
+                yield name, Failure(name, "the request could not be sent")
+        end, pause = time.monotonic() + timeout, _FIRST_POLL
+        while pending and time.monotonic() < end:
+            for sent, name in list(pending.items()):
+                response = self._poll(sent, name, read)
+                if response is not None:
+                    del pending[sent]
+                    yield name, response
+            for name in self._restarted(requests, pending.values(), started):
+                pending = {sent: other for sent, other in pending.items() if other != name}
+                yield name, Failure(name, "was restarted in the middle of its work")
+            if pending:
+                time.sleep(pause)
+                pause = min(_LAST_POLL, pause * 1.2)
+        for name in pending.values():
+            yield name, TimedOut(name, f"did not answer within {timeout:g} s")
+
+    def _starts(self) -> dict[int, str]:
+        """Return when each connected node was started, as far as Flower knows."""
+        return {info.node_id: info.last_activated_at for info in self.grid.get_nodes()}
+
+    def _restarted(
+        self, requests: Mapping[str, NodeRequest], pending: Collection[str], started: Mapping[int, str]
+    ) -> list[str]:
+        """Return who lost our request: of a node that is back soon enough, Flower reports no error."""
+        now = self._starts() if pending else {}
+        nodes = {name: requests[name].node for name in pending}
+        return [name for name, node in nodes.items() if now.get(node, started[node]) != started[node]]
+
+    def _poll(self, sent: str, name: str, read: Callable[[str, Frame], T]) -> T | Failure | None:
+        """Return what is read of the response to a message, or why it cannot be; None: it is not there yet.
+
+        Each is fetched by itself: Flower unpacks what it fetches, and one that it cannot unpack would take
+        the others with it.
+        """
+        try:
+            for message in self.grid.pull_messages([sent]):
+                # Flower responds for a dead node itself: only what it is a reply to says who is meant.
+                if message.metadata.reply_to_message_id == sent:
+                    return self._read(name, message, read)
+        except Exception as error:  # one response's exception, whatever it is, is that response's failure
+            return Failure(name, describe_error(error))
+        return None
+
+    def _read(self, name: str, message: Message, read: Callable[[str, Frame], T]) -> T | Failure:
+        if message.has_error():
+            code = message.error.code
+            reason = _ERRORS.get(code, f"Flower's error code {code}; the log of the site says more")
+            return Failure(name, reason)
+        frame = from_records(message.content, self.limit)
+        if FAILED in frame.header:
+            FAILURE.check(frame.header, {})
+            return Failure(name, str(frame.header[FAILED]))
+        return read(name, frame)
+
+
+def describe_error(error: Exception) -> str:
+    """Say why a response cannot be used; an exception that is not one of ours is named by its kind."""
+    kind = "" if isinstance(error, FedscalError) else f"its answer cannot be read: {type(error).__name__}: "
+    return printable(f"{kind}{error}")
+
+
+def _message(request: NodeRequest, timeout: float) -> Message:
+    header = request.frame.header
+    return Message(
+        to_records(request.frame),
+        request.node,
+        _MESSAGE_TYPES[header["kind"]],
+        ttl=timeout,  # after that, a site that comes back late does not begin with it any more
+        group_id=str(header["scalars"].get("round", "")),
+    )

@@ -1,0 +1,262 @@
+"""How long a table will take here: one batch of the real model is timed, and passes are counted."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedscal.client.start import Blend
+from fedscal.client.training import ClientData, local_update
+from fedscal.compare.execute import Cell
+from fedscal.core.rng import Streams, compute_threads
+from fedscal.core.table import Table
+from fedscal.core.text import count, duration
+from fedscal.core.types import Package, Views
+from fedscal.core.weights import snapshot
+from fedscal.data.benchmark import Benchmark
+from fedscal.data.folders.benchmark import Folder, margin
+from fedscal.data.views import AugmentedViews
+from fedscal.experiment.experiment import load_data, network_of, training_of
+from fedscal.experiment.pretrain import SourceTraining
+from fedscal.experiment.spec import RunSpec
+from fedscal.methods import build_objective, method
+from fedscal.models.network import Network
+from fedscal.paper.tables import Entry, distinct_cells
+
+_IMAGES = 8
+"""Images of the timed batch on a CPU, where the time is proportional to them, and of the counted round."""
+_REPEATS = 3
+_DAY = 86400.0
+_SIDE = 8
+"""Side of the images of the client that passes are counted with."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How often each image of a participant goes through the network in a round."""
+
+    forward: int
+    forward_backward: int
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds that an image takes, views included, and where that was measured."""
+
+    forward: float
+    forward_backward: float
+    where: str
+
+
+def passes(spec: RunSpec, clusters: int) -> Passes:
+    """Count the passes of a round where they are made: a miniature client plays one.
+
+    Args:
+        spec: the run.
+        clusters: how many models a client blends, if its method does that.
+    """
+    objective = build_objective(spec.method, spec.adaptation, spec.hyper)
+    network = Network(nn.Flatten(), 3 * _SIDE**2, classes=3, bottleneck=4)
+    model = snapshot(network.state_dict())
+    blended = [f"cluster-{number:03}" for number in range(clusters)]
+    names = blended if isinstance(objective.start, Blend) else ["server", "source"]
+    seen: Counter[bool] = Counter()
+    network.register_forward_pre_hook(
+        lambda _, inputs: seen.update({torch.is_grad_enabled(): len(inputs[0])})
+    )
+    local_update(
+        Package(2, 1e-6, dict.fromkeys(names, model)),
+        {"previous": model},
+        ClientData(torch.randint(0, 256, (_IMAGES, 3, _SIDE, _SIDE), dtype=torch.uint8), AugmentedViews()),
+        objective,
+        replace(training_of(spec), batch_size=_IMAGES),
+        Streams(spec.seed, "miniature", 2),
+        network,
+    )
+    return Passes(seen[False] // _IMAGES, seen[True] // _IMAGES)
+
+
+def seconds_of_run(spec: RunSpec, images: Mapping[str, int], pace: Pace) -> float:
+    """Return the seconds of a run without its source model.
+
+    Args:
+        spec: the run.
+        images: the number of images of every domain.
+        pace: what an image takes.
+    """
+    targets = {domain: n for domain, n in images.items() if domain != spec.source}
+    total = sum(targets.values())
+    judged = total * pace.forward
+    if not method(spec.method).rule.trains:
+        return judged
+    clients = len(targets) * spec.clients_per_domain
+    seen = total * math.ceil(spec.participation * clients) / clients
+    needed = passes(spec, clusters=len(targets))
+    each = needed.forward * pace.forward + needed.forward_backward * pace.forward_backward
+    # After a round every client judges the server's model, and every participant its own.
+    return judged + spec.rounds * (seen * each + judged + seen * pace.forward)
+
+
+def seconds_of_source(spec: RunSpec, images: int, pace: Pace) -> float:
+    """Return the seconds of training a source model."""
+    trained = spec.pretrain_epochs * (1 - SourceTraining.held_out) * images
+    return trained * pace.forward_backward + images * pace.forward
+
+
+def measure(spec: RunSpec) -> Pace:
+    """Time one batch of the run's network."""
+    data = load_data(spec)
+    network = network_of(spec, data)
+    device = next(network.parameters()).device
+    side = margin(data.shape[1])
+    size = _IMAGES if device.type == "cpu" else spec.batch_size
+    batch = _noise(size, side).to(device)
+    with compute_threads(spec.threads):
+        forward = _timed(lambda: _forward(network, data.views, batch), device, spec.threads) / size
+        both = _timed(lambda: _step(network, data.views, batch), device, spec.threads) / size
+    return Pace(forward, both, f"{device}, {count(spec.threads, 'thread')}, {spec.model}")
+
+
+def _noise(count: int, side: int) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (count, 3, side, side), dtype=torch.uint8, generator=generator)
+
+
+def _timed(work: Callable[[], object], device: torch.device, threads: int) -> float:
+    """Return the seconds of the fastest of some repetitions.
+
+    On a CPU it is the process's own time, shared by its threads: what else the machine does now need not go
+    on for days.
+    """
+    spent = []
+    for _ in range(_REPEATS):
+        started, used = time.perf_counter(), time.process_time()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        own = (time.process_time() - used) / threads
+        spent.append(own if device.type == "cpu" else time.perf_counter() - started)
+    return min(spent)
+
+
+@torch.no_grad()
+def _forward(network: Network, views: Views, batch: Tensor) -> None:
+    network.eval()(views.evaluate(batch))
+
+
+def _step(network: Network, views: Views, batch: Tensor) -> None:
+    network.train()
+    network(views.weak(batch, torch.Generator().manual_seed(0))).logits.sum().backward()
+    network.zero_grad(set_to_none=True)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What remains to be done.
+
+    Attributes:
+        cells: the runs that are not finished, by row.
+        finished: how many are.
+        seconds: of each row's runs together.
+        sources: the seconds of the source models that they need; some may be in the cache.
+        models: how many source models.
+        pace: what the estimate stands on, by data set.
+    """
+
+    cells: Mapping[str, Sequence[Cell]]
+    finished: int
+    seconds: Mapping[str, float]
+    sources: float
+    models: int
+    pace: Mapping[str, Pace]
+
+    def table(self) -> Table:
+        """Return the estimate row by row."""
+        rows = [
+            [row, str(len(cells)), _long(self.seconds[row] / len(cells)), _long(self.seconds[row])]
+            for row, cells in self.cells.items()
+        ]
+        rows.append(["source models", str(self.models), *_each(self.sources, self.models)])
+        return Table("What is to be done", ["row", "runs", "each", "together"], rows)
+
+    @property
+    def total(self) -> float:
+        """Seconds of all of it, one run after another."""
+        return math.fsum(self.seconds.values()) + self.sources
+
+    @property
+    def left(self) -> int:
+        """How many runs are not finished."""
+        return sum(map(len, self.cells.values()))
+
+    def sentences(self, jobs: int) -> list[str]:
+        """Say what it comes to, one run after another, and with several at a time."""
+        said = [
+            f"{name}: an image takes {1000 * pace.forward:.1f} ms forward and "
+            f"{1000 * pace.forward_backward:.1f} ms forward and backward ({pace.where})."
+            for name, pace in self.pace.items()
+        ]
+        text = f"{count(self.left, 'run')} to do, {self.finished} finished: about {_long(self.total)}"
+        if jobs > 1:
+            text += f", {_long(self.total / jobs)} with {jobs} at a time that do not slow each other"
+        return [*said, text + ", decoding of the images aside."]
+
+    def document(self) -> dict[str, Any]:
+        """Return the estimate for a program."""
+        return {
+            "runs": self.left,
+            "finished": self.finished,
+            "source_models": self.models,
+            "seconds": self.total,
+            "seconds_by_row": dict(self.seconds),
+        }
+
+
+def _long(seconds: float) -> str:
+    """Write a time that may be days."""
+    return duration(seconds) if seconds < 2 * _DAY else f"{seconds / _DAY:,.0f} days"
+
+
+def _each(total: float, number: int) -> list[str]:
+    return [_long(total / number) if number else "", _long(total)]
+
+
+def estimate(entries: Sequence[Entry], advance: Callable[[], None] = lambda: None) -> Estimate:
+    """Return what the unfinished runs of a table will take on this machine; nothing is run or written."""
+    todo = [entry for entry in _first_of_each(entries) if not entry.cell.directory.finished]
+    pace, images = {}, {}
+    for entry in todo:
+        if entry.block.dataset not in pace:
+            pace[entry.block.dataset] = measure(entry.cell.spec)
+            images[entry.block.dataset] = image_counts(load_data(entry.cell.spec))
+            advance()
+    cells: dict[str, list[Cell]] = {}
+    seconds: dict[str, float] = {}
+    sources: dict[tuple[str, str, int], float] = {}
+    for entry in todo:
+        spec, name = entry.cell.spec, entry.block.dataset
+        row = f"{entry.block.name}: {entry.variant.title}"
+        cells.setdefault(row, []).append(entry.cell)
+        seconds[row] = seconds.get(row, 0.0) + seconds_of_run(spec, images[name], pace[name])
+        source = seconds_of_source(spec, images[name][spec.source], pace[name])
+        sources[name, spec.source, spec.seed] = source
+    finished = len(distinct_cells(entries)) - len(todo)
+    return Estimate(cells, finished, seconds, math.fsum(sources.values()), len(sources), pace)
+
+
+def image_counts(data: Benchmark) -> dict[str, int]:
+    """Return the number of files of every domain."""
+    assert isinstance(data.folder, Folder), "tables are made from folders"
+    return {domain: len(files) for domain, files in data.folder.tree.domains.items()}
+
+
+def _first_of_each(entries: Sequence[Entry]) -> list[Entry]:
+    """Return one entry for each run: tables share runs."""
+    return list({entry.cell.directory.path: entry for entry in reversed(entries)}.values())[::-1]

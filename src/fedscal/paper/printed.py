@@ -1,0 +1,77 @@
+"""The numbers that the paper prints.
+
+``results.csv`` holds the large tables (Office-Home, DomainNet, Office-31, and the supplement's with BMD and
+UCon), ``analysis.csv`` the tables of the analysis section, which print averages only, and ``seconds.csv`` the
+supplement's cost table. The paper's figures carry no numbers.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from statistics import fmean
+
+AVERAGE = "average"
+"""The target that stands for the mean over the target domains."""
+ALL = "all"
+"""The source that stands for the mean over the sources."""
+SLIP = 0.02
+"""A printed average that is farther from the mean of its targets is a slip, not rounding."""
+Place = tuple[str, str, str]
+"""Where a number stands: method, source, target."""
+
+
+@cache
+def accuracies(table: str) -> Mapping[Place, float]:
+    """Return the accuracies of a printed table, in its order; empty if the paper prints none."""
+    return {
+        (row["method"], row["source"], row["target"]): float(row["accuracy"])
+        for name in ("results.csv", "analysis.csv")
+        for row in _rows(name)
+        if row["table"] == table
+    }
+
+
+@cache
+def seconds() -> Mapping[str, float]:
+    """Return the printed seconds of one round by method."""
+    return {row["method"]: float(row["seconds"]) for row in _rows("seconds.csv")}
+
+
+def recomputed(table: str, method: str, source: str) -> float | None:
+    """Return the mean that a printed average should be: over its targets, or over its sources.
+
+    Where a table prints nothing but averages these are all that there is.
+    """
+    printed = accuracies(table)
+    if source == ALL:
+        parts = [recomputed(table, method, one) for one in _sources(table, method)]
+        known = [part for part in parts if part is not None]
+        return fmean(known) if known else None
+    targets = [value for (m, s, t), value in printed.items() if (m, s) == (method, source) and t != AVERAGE]
+    return fmean(targets) if targets else printed.get((method, source, AVERAGE))
+
+
+def slips(table: str) -> list[str]:
+    """Say which printed averages are not the mean of what they average."""
+    found = []
+    for (method, source, target), value in accuracies(table).items():
+        mean = recomputed(table, method, source)
+        if target == AVERAGE and mean is not None and abs(value - mean) > SLIP:
+            found.append(
+                f"{table}, {method} from {source}: the printed average is {value:.2f}, the mean of its "
+                f"parts {mean:.2f}, which is used here."
+            )
+    return found
+
+
+def _sources(table: str, method: str) -> list[str]:
+    return list(dict.fromkeys(s for m, s, _ in accuracies(table) if m == method and s != ALL))
+
+
+@cache
+def _rows(name: str) -> list[dict[str, str]]:
+    text = (resources.files("fedscal.paper") / name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))

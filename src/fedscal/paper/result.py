@@ -1,0 +1,231 @@
+"""A table of the paper as it stands: for the terminal, as CSV, as JSON and as a page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedscal.core import files
+from fedscal.core.table import Table
+from fedscal.core.text import UNKNOWN, count, spread
+from fedscal.paper.claims import claims
+from fedscal.paper.datasets import Copy
+from fedscal.paper.printed import ALL, AVERAGE, slips
+from fedscal.paper.scores import MOMENTS, Score, scores
+from fedscal.paper.tables import COST, Block, Entry, datasets_of, distinct_cells, table
+from fedscal.paper.validity import HEADING
+from fedscal.report import write_tables
+
+_CAPTION = (
+    "Paper: averages recomputed from their parts. Ours: last round, mean ± standard deviation over seeds; "
+    "empty where nothing was run. Selected: the average in the round that a label-free signal picks; oracle: "
+    "in the best round, which needs labels to be found."
+)
+_LATER = ("selected", "oracle")
+
+Drawn = tuple[str, str, str]
+"""Title, caption and svg of a figure."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is known of a table by now.
+
+    Attributes:
+        name: the table, as the user calls it.
+        entries: its runs, finished or not.
+        copies: the data sets that are there.
+        flaws: why it is no reproduction; empty if it is one.
+    """
+
+    name: str
+    entries: Sequence[Entry]
+    copies: Mapping[str, Copy]
+    flaws: Sequence[str]
+
+    @property
+    def heading(self) -> str:
+        """What must stand above every form of the table; empty for a reproduction."""
+        return f"{HEADING}: {'; '.join(self.flaws)}." if self.flaws else ""
+
+    @property
+    def difference(self) -> str:
+        """The name of the difference: on other data, or with other settings, it is void."""
+        return "void difference" if self.flaws else "difference"
+
+    @property
+    def unit(self) -> str:
+        """What the numbers are."""
+        return "seconds and ratios" if table(self.name) == (COST,) else "accuracy in %"
+
+    @cached_property
+    def scores(self) -> list[Score]:
+        """Every place of the table."""
+        return [score for block in table(self.name) for score in scores(block, self.entries, self.copies)]
+
+    def progress(self) -> str:
+        """Say how much of it is there."""
+        cells = distinct_cells(self.entries)
+        done = sum(cell.directory.finished for cell in cells)
+        return f"{done} of {count(len(cells), 'run')} finished."
+
+    def notes(self) -> list[str]:
+        """Return the sentences below the tables."""
+        names = dict.fromkeys(block.name for block in table(self.name))
+        missing = [one.title for one in datasets_of(table(self.name)) if one.name not in self.copies]
+        return [
+            self.progress(),
+            *([f"Not given by --data, so not run: {', '.join(missing)}."] if missing else []),
+            *(slip for name in names for slip in slips(name)),
+            *([] if self.flaws else claims(self.scores)),
+        ]
+
+    def tables(self) -> list[Table]:
+        """Return the table in parts that fit a screen: one a source, then one over the sources."""
+        return [
+            part
+            for block in table(self.name)
+            for part in _parts(block, [one for one in self.scores if one.block == block], self.difference)
+        ]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return every place as a flat record; what is not known is None."""
+        return [_record(score, self.difference) for score in self.scores]
+
+    def document(self) -> dict[str, Any]:
+        """Return all of it for a program."""
+        return {
+            "table": self.name,
+            "reproduction": not self.flaws,
+            "not_a_reproduction": list(self.flaws),
+            "seeds": sorted({entry.cell.spec.seed for entry in self.entries}),
+            "notes": self.notes(),
+            "rows": self.rows(),
+        }
+
+    def write(self, out: Path, figures: Sequence[Drawn] = ()) -> list[Path]:
+        """Write CSV, JSON and a page with these figures, each at once, and return where they are."""
+        paths = [out / f"{self.name}.{ending}" for ending in ("csv", "json", "html")]
+        files.write_bytes(paths[0], self._csv().encode())
+        files.write_json(paths[1], self.document())
+        write_tables(
+            paths[2],
+            f"{self.name}: the paper's numbers and ours",
+            warning=self.heading,
+            tables=self.tables(),
+            caption=f"{self.unit.capitalize()}. {_CAPTION}",
+            notes=self.notes(),
+            figures=figures,
+        )
+        return paths
+
+    def _csv(self) -> str:
+        text = io.StringIO()
+        if self.heading:
+            text.write(f"# {self.heading}\n")
+        rows = self.rows()
+        writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
+
+
+def _record(score: Score, difference: str) -> dict[str, Any]:
+    columns: dict[str, Any] = {
+        "table": score.block.name,
+        "dataset": score.block.dataset,
+        "local_adaptation": score.block.adaptation,
+        "method": score.method,
+        "source": score.source,
+        "target": score.target,
+        "printed": score.printed,
+        "paper": _rounded(score.paper),
+        "ours": _rounded(score.mean()),
+        "deviation": _rounded(score.deviation()),
+        difference.replace(" ", "_"): _rounded(score.difference),
+        "seeds": len(score.ours.get("last", ())),
+    }
+    for moment, name in zip(MOMENTS[1:], ("selected", "best_oracle"), strict=True):
+        columns[name] = _rounded(score.mean(moment))
+        columns[f"{name}_deviation"] = _rounded(score.deviation(moment))
+    return columns
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else round(value, 4)
+
+
+def _parts(block: Block, found: Sequence[Score], difference: str) -> Iterator[Table]:
+    """Yield the tables of a block."""
+    title = f"{block.name}, {block.adaptation}"
+    if block == COST:
+        columns = {score.target: score.target for score in found}
+        yield _table(f"{title}, source {COST.sources[0]}", found, "target", columns, difference)
+        return
+    if not block.averages_only:
+        for source in block.sources:
+            here = [score for score in found if score.source == source]
+            columns = {score.target: score.target for score in here}
+            yield _table(f"{title}, source {source}", here, "target", columns, difference, oracle=True)
+    averages = [score for score in found if score.target == AVERAGE]
+    if block.averages_only or len(block.sources) > 1:
+        columns = {one.source: "all sources" if one.source == ALL else one.source for one in averages}
+        yield _table(f"{title}, averages over the targets", averages, "source", columns, difference)
+
+
+def _table(
+    title: str,
+    found: Sequence[Score],
+    axis: str,
+    columns: Mapping[str, str],
+    difference: str,
+    oracle: bool = False,
+) -> Table:
+    """Return up to three lines a method: the paper's numbers, ours, and the difference if there is one.
+
+    Args:
+        title: what stands above.
+        found: the places.
+        axis: which of their attributes runs along the columns.
+        columns: its values, and their headings.
+        difference: the name of the third line.
+        oracle: whether to add the average in the selected and in the best round.
+    """
+    rows: list[list[str]] = []
+    for method in dict.fromkeys(score.method for score in found):
+        places = {getattr(score, axis): score for score in found if score.method == method}
+        line = [places[column] for column in columns]
+        last = places.get(AVERAGE)
+        extra = [_ours(last, moment) for moment in MOMENTS[1:]] if oracle and last else []
+        rows += _lines(method, line, difference, extra)
+    return Table(title, ["method", "", *columns.values(), *(_LATER if oracle else ())], rows)
+
+
+def _lines(method: str, line: Sequence[Score], difference: str, extra: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the lines of a method that have something to say; ours always, even if it is empty."""
+    blank = [""] * len(extra)
+    printed = any(score.paper is not None for score in line)
+    if printed:
+        yield [method, "paper", *map(_paper, line), *blank]
+    yield ["" if printed else method, "ours", *map(_ours, line), *extra]
+    if any(math.isfinite(score.difference) for score in line):
+        yield ["", difference, *map(_difference, line), *blank]
+
+
+def _paper(score: Score) -> str:
+    return UNKNOWN if score.paper is None else f"{score.paper:.2f}"
+
+
+def _ours(score: Score, moment: str = "last") -> str:
+    values = score.ours.get(moment, ())
+    return spread(values) if values else ""
+
+
+def _difference(score: Score) -> str:
+    return f"{score.difference:+.2f}" if math.isfinite(score.difference) else ""

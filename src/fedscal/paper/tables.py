@@ -1,0 +1,218 @@
+"""Which runs make a table of the paper: its blocks, their rows, and the keys of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from fedscal.compare import grid
+from fedscal.compare.execute import Cell, cells_of
+from fedscal.core.errors import UsageError, nearest, shown
+from fedscal.experiment.spec import read_recipe
+from fedscal.methods import METHODS
+from fedscal.paper.datasets import DATASETS, Copy, DataSet
+from fedscal.paper.printed import AVERAGE, accuracies
+
+SEEDS = (0, 1, 2)
+"""Fewer seeds than these make no reproduction."""
+_FROM_DATA = ("benchmark", "clients", "source_model")
+Keys = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A row of a printed table, and the keys of the runs that belong to it."""
+
+    title: str
+    keys: Keys
+
+
+@dataclass(frozen=True)
+class Block:
+    """One printed table, or one figure, on one data set.
+
+    Attributes:
+        name: its name in the results; also in ``results.csv`` if the paper prints it.
+        dataset: the name of the data set.
+        adaptation: the local adaptation, as printed.
+        variants: its rows.
+        only: the sources that it is about; all if not given.
+    """
+
+    name: str
+    dataset: str
+    adaptation: str
+    variants: tuple[Variant, ...]
+    only: tuple[str, ...] = ()
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The domains that source models are trained on, as the paper calls them."""
+        return self.only or self.domains
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """All domains of the data set, as the paper calls them."""
+        return tuple(DATASETS[self.dataset].domains)
+
+    @property
+    def averages_only(self) -> bool:
+        """Whether the paper prints no accuracy of a single target."""
+        return {target for _, _, target in accuracies(self.name)} <= {AVERAGE}
+
+
+def _of_method(name: str, **keys: Any) -> Variant:
+    return Variant(METHODS[name].title, {"method": name, **keys})
+
+
+def _valued(name: str, values: Sequence[float]) -> tuple[Variant, ...]:
+    return tuple(Variant(f"{name}={value:g}", {"method": "fedscal", name: value}) for value in values)
+
+
+def _choice(title: str, adaptation: str, **on_domainnet: Any) -> tuple[Block, ...]:
+    """Return the three tables of another local adaptation, with the keys that it has on DomainNet."""
+    names = {f"main-{adaptation}": "office-home"}
+    names |= {f"supp-{adaptation}-{data}": data for data in ("office-home", "domainnet")}
+    blocks = []
+    for name, data in names.items():
+        keys = {"adaptation": adaptation, **(on_domainnet if data == "domainnet" else {})}
+        rows = tuple(_of_method(method, **keys) for method in ("fedloa", "fedscal"))
+        blocks.append(Block(name, data, title, rows))
+    return tuple(blocks)
+
+
+SYSTEMS = ("source-only", "loa", "fedloa", "fedprox", "fedmoon", "fedwca", "ladd", "dualadapt", "fedscal")
+"""The systems of the paper's tables. Fixed: a method that is added to the package is none of them."""
+_SYSTEMS = tuple(map(_of_method, SYSTEMS))
+_ABLATION = (
+    Variant("neither alignment", {"method": "fedloa"}),  # FedSCAl with both weights 0, bit for bit
+    Variant("client alignment", {"method": "fedscal", "lambda_server": 0}),
+    Variant("server alignment", {"method": "fedscal", "lambda_local": 0}),
+    Variant("both alignments", {"method": "fedscal"}),
+)
+_THRESHOLD = (
+    Variant("fixed threshold", {"method": "fedscal", "adaptive": False}),
+    Variant("adaptive threshold", {"method": "fedscal"}),
+)
+COST = Block(
+    "supp-cost",
+    "office-home",
+    "SHOT",
+    tuple(map(_of_method, ("fedloa", "fedprox", "fedwca", "ladd", "fedscal"))),
+    ("Art",),  # the paper does not say on which data it took the time
+)
+TAU = Block("figure-tau", "office-home", "SHOT", _valued("tau_init", (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)))
+LAMBDAS = tuple(
+    Block(f"figure-{name}", "domainnet", "SHOT", _valued(name, (0.1, 0.3, 1, 3, 10)), ("Quickdraw",))
+    for name in ("lambda_local", "lambda_server")
+)
+BARS = Block("main-office-home", "office-home", "SHOT", _SYSTEMS)
+TABLES: Mapping[str, tuple[Block, ...]] = {
+    "office-home": (BARS,),
+    "domainnet": (Block("main-domainnet", "domainnet", "SHOT", _SYSTEMS),),
+    "office-31": (Block("supp-office-31", "office-31", "SHOT", _SYSTEMS),),
+    "ablation": (Block("main-ablation", "office-home", "SHOT", _ABLATION),),
+    "threshold": (Block("main-threshold", "domainnet", "SHOT", _THRESHOLD),),
+    "bmd": _choice("BMD", "bmd"),
+    "ucon": _choice("UCon", "ucon", neighbours=2),
+    "cost": (COST,),
+    "figures": (BARS, TAU, *LAMBDAS),
+}
+
+
+def table(name: str) -> tuple[Block, ...]:
+    """Return the blocks of a table, or say which table was probably meant."""
+    if name not in TABLES:
+        raise UsageError(f"'{shown(name)}' is no table of the paper{nearest(name, TABLES)}")
+    return TABLES[name]
+
+
+def datasets_of(blocks: Sequence[Block]) -> list[DataSet]:
+    """Return the data sets that blocks are about, each once."""
+    return [DATASETS[name] for name in dict.fromkeys(block.dataset for block in blocks)]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run, and where its result belongs."""
+
+    block: Block
+    variant: Variant
+    source: str
+    cell: Cell
+
+
+def protocol(dataset: str) -> dict[str, Any]:
+    """Return the paper's keys for a data set."""
+    with resources.as_file(resources.files("fedscal.experiment.recipes") / f"{dataset}.toml") as path:
+        return read_recipe(path)
+
+
+def entries(blocks: Sequence[Block], copies: Mapping[str, Copy], given: Keys, out: Path) -> list[Entry]:
+    """Return the runs of some blocks on the data that are there: all rows of the first seed first.
+
+    Args:
+        blocks: the tables.
+        copies: the data sets that are there, by name.
+        given: the user's keys; ``methods``, ``sources`` and ``seeds`` choose, others stand over the paper's.
+        out: the directory of the runs.
+    """
+    keys = dict(given)
+    methods, sources = (_chosen(keys, *names) for names in (("methods", "method"), ("sources", "source")))
+    _check(blocks, keys, methods, sources)
+    seeds = {"seeds": keys.pop("seeds", keys.pop("seed", list(SEEDS)))}
+    grid.refuse_several(keys)
+    parts = (
+        _runs(block, variant, copies[block.dataset], {**keys, **seeds}, sources, out)
+        for block in blocks
+        if block.dataset in copies
+        for variant in block.variants
+        if not methods or variant.keys["method"] in methods
+    )
+    return sorted(chain.from_iterable(parts), key=lambda entry: entry.cell.spec.seed)
+
+
+def _runs(
+    block: Block, variant: Variant, copy: Copy, keys: Keys, sources: Sequence[str], out: Path
+) -> list[Entry]:
+    meant = {copy.dataset.domain(name) for name in sources} if sources else set(block.sources)
+    wanted = {copy.folders[source]: source for source in block.sources if source in meant}
+    if not wanted:
+        return []
+    own = {**protocol(block.dataset), **variant.keys}
+    specs = grid.union(own, {**keys, "benchmark": str(copy.root), "sources": list(wanted)})
+    cells = cells_of(specs, out)
+    return [Entry(block, variant, wanted[cell.spec.source], cell) for cell in cells]
+
+
+def _chosen(keys: dict[str, Any], plural: str, singular: str) -> list[str]:
+    """Take a choice of rows or sources out of the keys."""
+    text = str(keys.pop(plural, keys.pop(singular, "")))
+    return [name for part in text.split(",") if (name := part.strip())]
+
+
+def _check(blocks: Sequence[Block], keys: Keys, methods: Sequence[str], sources: Sequence[str]) -> None:
+    """Refuse keys that would make another table of it, and names that no row or source has."""
+    varied = {key for block in blocks for variant in block.variants for key in variant.keys}
+    for key in keys:
+        if key in _FROM_DATA:
+            raise UsageError(f"{key}: the data of a table are given by --data.")
+        if key in varied | {"adaptation", "adaptations", grid.GRIDS}:
+            raise UsageError(f"{key} is what the table is about; use fedscal compare to choose it.")
+    known = {str(variant.keys["method"]) for block in blocks for variant in block.variants}
+    for name in methods:
+        if name not in known:
+            raise UsageError(f"methods={shown(name)}: no row of the table{nearest(name, known)}")
+    domains = [domain for block in blocks for domain in block.sources]
+    for name in sources:
+        if not any(one.domain(name) in domains for one in datasets_of(blocks)):
+            raise UsageError(f"sources={shown(name)}: no source of the table{nearest(name, set(domains))}")
+
+
+def distinct_cells(entries: Sequence[Entry]) -> list[Cell]:
+    """Return the cells of some entries, each once: tables share runs."""
+    return list({entry.cell.directory.path: entry.cell for entry in entries}.values())

@@ -1,0 +1,183 @@
+"""Requests to clients and their responses; as bytes both are frames of JSON and safetensors, never pickle."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from fedscal.core.documents import LARGEST, parse_json
+from fedscal.core.errors import FedscalError, ModelRefused
+from fedscal.core.types import ClientId, Failure, Groups, Memory, Package, Reply, Weights
+from fedscal.core.weights import flatten, from_bytes, to_bytes, unflatten
+
+MODEL, WEIGHTS, PROFILE, REPORT = "server", "weights", "profile", "report:"
+"""Groups of tensors: the model to evaluate, a client's model, its profile, and each of its reports."""
+FAILED = "refused"
+"""The field of a response's header that says why there is none."""
+EXPECTED = (ArithmeticError, RuntimeError, ValueError, MemoryError)
+"""What a client's data, or the lack of memory, may raise in its training; anything else is a defect."""
+_MEMORY = "memory:"
+_LENGTHS = struct.Struct(">QQ")
+_NO_TENSORS = (8).to_bytes(8, "little") + b"{}      "
+"""An empty safetensors file."""
+_SCALARS = ("client", "round", "examples", "epochs", "seconds", "drift")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What clients are asked for.
+
+    Attributes:
+        kind: train, evaluate or profile; Flower adds its handshake.
+        clients: who is meant; several share one request to evaluate the same model.
+        scalars: plain values.
+        tensors: models, and a client's memory beside them.
+    """
+
+    kind: str
+    clients: Sequence[ClientId]
+    scalars: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Groups = field(default_factory=dict)
+
+    @property
+    def client(self) -> ClientId:
+        """The only client."""
+        (client,) = self.clients
+        return client
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """All but the tensors."""
+        return {"kind": self.kind, "clients": list(self.clients), "scalars": dict(self.scalars)}
+
+    @classmethod
+    def of(cls, header: Mapping[str, Any], tensors: Groups) -> Request:
+        """Return the request of a header and tensors."""
+        return cls(header["kind"], header["clients"], header["scalars"], tensors)
+
+
+@dataclass(frozen=True)
+class Response:
+    """What clients respond: plain values and tensors."""
+
+    scalars: Mapping[str, Any]
+    tensors: Groups = field(default_factory=dict)
+
+
+def failure(client: ClientId, error: Exception) -> Failure:
+    """Return the failure of a request that ended with an error; a defect is named by its kind."""
+    known = isinstance(error, (*EXPECTED, FedscalError))
+    text = str(error) if known else f"{type(error).__name__}: {error}"
+    code = error.exit_code if isinstance(error, FedscalError) else 1
+    return Failure(client, text or type(error).__name__, code, error)
+
+
+def write_message(stream: BinaryIO, message: Request | Response | Failure) -> None:
+    """Write a message as a frame and flush."""
+    if isinstance(message, Failure):
+        header = {FAILED: message.reason, "client": message.client, "code": message.code}
+        return write_frame(stream, Frame(header))
+    plain = message.header if isinstance(message, Request) else message.scalars
+    return write_frame(stream, Frame(plain, to_bytes(flatten(message.tensors))))
+
+
+def read_request(stream: BinaryIO) -> Request | None:
+    """Read a request; None where the stream ends."""
+    frame = read_frame(stream)
+    return Request.of(frame.header, _tensors(frame)) if frame else None
+
+
+def read_response(stream: BinaryIO) -> Response | Failure | None:
+    """Read a response or a failure; None where the stream ends."""
+    frame = read_frame(stream)
+    if frame and FAILED in frame.header:
+        return Failure(frame.header["client"], frame.header[FAILED], frame.header["code"])
+    return Response(frame.header, _tensors(frame)) if frame else None
+
+
+def _tensors(frame: Frame) -> Groups:
+    return unflatten(from_bytes(frame.payload, "a message"))
+
+
+def training_request(client: ClientId, package: Package, memory: Memory) -> Request:
+    """Return the request to train on a package with the memory that the client has."""
+    scalars = {"round": package.round, "lr": package.lr}
+    return Request("train", [client], scalars, join_memory(package.models, memory))
+
+
+def package_of(request: Request) -> tuple[Package, Memory]:
+    """Take ``training_request`` back."""
+    models, memory = split_memory(request.tensors)
+    return Package(int(request.scalars["round"]), float(request.scalars["lr"]), models), memory
+
+
+def training_response(reply: Reply, memory: Memory) -> Response:
+    """Return the response of a client that trained: its reply, and its memory for whoever stores it."""
+    scalars = {name: getattr(reply, name) for name in _SCALARS}
+    scalars["epochs"] = [dict(epoch) for epoch in reply.epochs]
+    groups = {WEIGHTS: reply.weights, **{REPORT + name: group for name, group in reply.reports.items()}}
+    return Response(scalars, join_memory(groups, memory))
+
+
+def reply_of(response: Response) -> tuple[Reply, Memory]:
+    """Take ``training_response`` back."""
+    groups, memory = split_memory(response.tensors)
+    reports = {n.removeprefix(REPORT): group for n, group in groups.items() if n.startswith(REPORT)}
+    scalars = {name: response.scalars[name] for name in _SCALARS}
+    return Reply(**scalars, weights=groups[WEIGHTS], reports=reports), memory
+
+
+def join_memory(groups: Groups, memory: Memory) -> dict[str, Weights]:
+    """Put a client's memory beside other groups of tensors."""
+    return {**groups, **{_MEMORY + name: group for name, group in memory.items()}}
+
+
+def split_memory(groups: Groups) -> tuple[dict[str, Weights], dict[str, Weights]]:
+    """Take ``join_memory`` back."""
+    memory = {n.removeprefix(_MEMORY): group for n, group in groups.items() if n.startswith(_MEMORY)}
+    return {n: group for n, group in groups.items() if not n.startswith(_MEMORY)}, memory
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A message in the form in which it travels: a JSON object, and tensors as bytes."""
+
+    header: Mapping[str, Any]
+    payload: bytes = _NO_TENSORS
+
+
+def write_frame(stream: BinaryIO, frame: Frame) -> None:
+    """Write a frame, and flush."""
+    text = json.dumps(frame.header).encode()
+    stream.write(_LENGTHS.pack(len(text), len(frame.payload)))
+    stream.write(text)
+    stream.write(frame.payload)
+    stream.flush()
+
+
+def read_frame(stream: BinaryIO) -> Frame | None:
+    """Read a frame; None where the stream ends, even in the middle of one."""
+    lengths = stream.read(_LENGTHS.size)
+    if len(lengths) < _LENGTHS.size:
+        return None
+    header_size, payload_size = _LENGTHS.unpack(lengths)
+    if header_size > LARGEST:
+        raise ModelRefused(f"a message's header has {header_size:,} bytes, more than it may")
+    header, payload = stream.read(header_size), stream.read(payload_size)
+    if len(header) < header_size or len(payload) < payload_size:
+        return None
+    return Frame(parse_header(header), payload)
+
+
+def parse_header(text: bytes) -> dict[str, Any]:
+    """Return a header that somebody else wrote."""
+    try:
+        header = parse_json(text)
+    except ValueError as error:
+        raise ModelRefused(f"the message's header cannot be read ({error})") from error
+    if not isinstance(header, dict):
+        raise ModelRefused("the message's header is not an object")
+    return header

@@ -1,0 +1,83 @@
+"""The client side of a federation, whatever carries the messages: requests in, responses out.
+
+It holds the clients' images for training and, apart from them, labels for evaluation if there are
+any. ``train`` passes the images on and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedscal.client.term import Objective
+from fedscal.client.training import ClientData, Training, local_update
+from fedscal.core.rng import Streams
+from fedscal.core.types import ClientId, Failure, Memory, Metrics, Package, Profile, Reply, Sweep, Weights
+from fedscal.models.device import device_memory
+from fedscal.models.network import Network, predict
+from fedscal.runtime.evaluate import client_metrics
+from fedscal.runtime.messages import (
+    MODEL,
+    PROFILE,
+    Request,
+    Response,
+    failure,
+    package_of,
+    training_response,
+)
+
+
+@dataclass(frozen=True)
+class ClientService:
+    """Serves the clients of a machine, which share one network to work on."""
+
+    data: Mapping[ClientId, ClientData]
+    labels: Mapping[ClientId, Tensor]
+    network: Network
+    objective: Objective
+    training: Training
+    seed: int
+    describe: Profile | None = None
+    """What the method collects of a client's images, once; None: nothing."""
+
+    def handle(self, request: Request) -> Response | Failure:
+        """Carry out a request; an error is a failure, never raised."""
+        try:
+            return self._serve(request)
+        except Exception as error:  # the failure of one request must not take the others down
+            return failure(", ".join(request.clients), error)
+
+    def _serve(self, request: Request) -> Response:
+        if request.kind == "train":
+            return training_response(*self.train(request.client, *package_of(request)))
+        if request.kind == "evaluate":
+            return Response({"metrics": self.evaluate(request.clients, request.tensors[MODEL])})
+        if request.kind == "profile":
+            return Response({}, {PROFILE: self.profile(request.client)})
+        raise ValueError(f"no such request: {request.kind}")
+
+    def train(self, client: ClientId, package: Package, memory: Memory) -> tuple[Reply, Memory]:
+        """Let a client adapt the package's model to its images."""
+        streams = Streams(self.seed, client, package.round)
+        return local_update(
+            package, memory, self.data[client], self.objective, self.training, streams, self.network
+        )
+
+    def profile(self, client: ClientId) -> Weights:
+        """Return the profile of a client's images that the method asks for."""
+        assert self.describe is not None, "the method asks for no profile"
+        return self.describe(self.data[client].images)
+
+    def evaluate(self, clients: Sequence[ClientId], weights: Weights) -> dict[ClientId, Metrics]:
+        """Evaluate a model on the data of each client."""
+        self.network.load_state_dict(weights)
+        with device_memory():
+            return {client: self._evaluate(client) for client in clients}
+
+    def _evaluate(self, client: ClientId) -> Metrics:
+        data = self.data[client]
+        sweep = Sweep(lambda: predict(self.network, data.images, data.views.evaluate))
+        pseudo = self.objective.terms[0].prepare(sweep, None).get("pseudo_labels")
+        return client_metrics(sweep.prediction, pseudo, self.labels.get(client))

@@ -1,0 +1,65 @@
+"""What the authors' code does otherwise than their paper, each as a switch (docs/deviations.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from fedscal.core.options import option
+from fedscal.core.types import ClientId, Groups, Reply, Weights
+from fedscal.server.rounds import Schedule
+from fedscal.server.rule import ServerState
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_TOKENS = ("cls_token", "pos_embed", "position_embeddings")
+"""The last part of the names of a ViT's class token and position embeddings."""
+_HALF_PERIOD = 500
+
+
+@dataclass(frozen=True)
+class AuthorsCode:
+    """Switches of the averaging server."""
+
+    average_tokens: bool = option(True, "average a ViT's class token and position embeddings too")
+    judged_model: Literal["server", "client"] = option(
+        "server", "accuracy of the server's model, or of each client's own of its last participation"
+    )
+
+    def aggregated(self, aggregate: dict[str, Tensor], server: Weights) -> dict[str, Tensor]:
+        """Return the aggregate, with the server's tokens if they are not averaged."""
+        if self.average_tokens:
+            return aggregate
+        return aggregate | {name: server[name] for name in aggregate if name.endswith(_TOKENS)}
+
+    def own_models(self, replies: Sequence[Reply]) -> Groups:
+        """Return the models of clients that must be kept to evaluate them."""
+        return {reply.client: reply.weights for reply in replies} if self.judged_model == "client" else {}
+
+    def deployed(self, state: ServerState, client: ClientId) -> Weights:
+        """Return the model that a client is evaluated with."""
+        server = state.models["server"]
+        return state.models.get(client, server) if self.judged_model == "client" else server
+
+
+def oscillating_rates(
+    schedule: Schedule, clients: Sequence[ClientId], seed: int, batches: Mapping[ClientId, int]
+) -> list[float]:
+    """Return the learning rate of every round: a cosine of half-period 500 over all clients' mini-batches.
+
+    It is stepped by every mini-batch of every client and read at the start of a round.
+
+    Args:
+        schedule: who takes part, and the first learning rate.
+        clients: all clients.
+        seed: of the run.
+        batches: how many mini-batches a client trains on in a round.
+    """
+    steps, rates = 0, []
+    for round_ in range(1, schedule.rounds + 1):
+        rates.append(schedule.lr * 0.5 * (1 + math.cos(math.pi * steps / _HALF_PERIOD)))
+        steps += sum(batches[client] for client in schedule.sample(clients, seed, round_))
+    return rates

@@ -1,0 +1,138 @@
+"""The only round loop: sample, send, receive, screen, merge."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fedscal.core import weights
+from fedscal.core.errors import TooFewClients
+from fedscal.core.lazy import torch
+from fedscal.core.rng import stream
+from fedscal.core.types import ClientId, Failure, Metrics, Package, Reply, Weights
+from fedscal.server.rule import ServerRule, ServerState
+from fedscal.server.screen import screen
+
+_MAX_VOID_ROUNDS = 3
+
+
+class Driver(Protocol):
+    """Executes clients: in this process, in worker processes, or on other machines."""
+
+    clients: Sequence[ClientId]
+
+    def exchange(self, packages: Mapping[ClientId, Package]) -> Iterable[Reply | Failure]:
+        """Train clients; yield their answers in any order."""
+        ...
+
+    def profile(self) -> Mapping[ClientId, Weights]:
+        """Return the profile of every client, as the method defines it; once, before the first round."""
+        ...
+
+    def evaluate(self, models: Mapping[ClientId, Weights]) -> Mapping[ClientId, Metrics]:
+        """Evaluate models, each at its client on the client's own data; only scalars are returned."""
+        ...
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How many rounds, who takes part, and at which learning rate.
+
+    ``rates`` holds the learning rate of every round, if it is not the cosine.
+    """
+
+    rounds: int
+    participation: float
+    lr: float
+    rates: Sequence[float] = ()
+
+    def sample(self, clients: Sequence[ClientId], seed: int, round_: int) -> list[ClientId]:
+        """Draw ceil(rate * K) clients, at least one, by (seed, round): a resumed run draws the same."""
+        count = max(1, math.ceil(self.participation * len(clients) - 1e-9))  # 0.14 * 50 is a little above 7
+        order = torch.randperm(len(clients), generator=stream(seed, "sampling", round_))
+        return sorted(clients[int(i)] for i in order[:count])
+
+    def lr_at(self, round_: int) -> float:
+        """Return the learning rate of round 1..T: a cosine from ``lr`` towards 0 unless given."""
+        if self.rates:
+            return self.rates[round_ - 1]
+        return self.lr * 0.5 * (1 + math.cos(math.pi * (round_ - 1) / self.rounds))
+
+
+@dataclass(frozen=True)
+class Round:
+    """What happened in one round, and the server's state after it."""
+
+    index: int
+    lr: float
+    state: ServerState
+    participants: Sequence[ClientId]
+    replies: Sequence[Reply]
+    failures: Sequence[Failure]
+    bytes_down: Mapping[ClientId, int]
+    seconds: float
+
+
+def federate(
+    rule: ServerRule,
+    driver: Driver,
+    state: ServerState,
+    schedule: Schedule,
+    seed: int,
+    after: int = 0,
+    void: int = 0,
+) -> Iterator[Round]:
+    """Yield the rounds after round ``after``, starting from the state that it left.
+
+    ``void`` is the number of consecutive rounds without a usable reply by then.
+    """
+    if void >= _MAX_VOID_ROUNDS:
+        raise TooFewClients(f"no usable reply in the last {void} rounds of this run.")
+    for index in range(after + 1, schedule.rounds + 1) if rule.trains else ():
+        result = _round(rule, driver, state, schedule, seed, index)
+        state = result.state
+        void = 0 if result.replies else void + 1
+        if void == _MAX_VOID_ROUNDS:
+            reasons = "; ".join(f"{f.client}: {f.reason}" for f in result.failures[:3])
+            raise TooFewClients(f"no usable reply in {void} rounds running. {reasons}")
+        yield result
+
+
+def _round(
+    rule: ServerRule, driver: Driver, state: ServerState, schedule: Schedule, seed: int, index: int
+) -> Round:
+    started = time.perf_counter()
+    everyone = rule.calls_everyone(state)
+    chosen = sorted(driver.clients) if everyone else schedule.sample(driver.clients, seed, index)
+    lr = schedule.lr_at(index)
+    packages = {client: Package(index, lr, rule.send(state, client)) for client in chosen}
+    replies, failures = screen(driver.exchange(packages), packages, rule.reports)
+    replies, failures = _trusted(rule, state, replies, failures)
+    merged = rule.merge(state, replies) if replies else state
+    return Round(
+        index=index,
+        lr=lr,
+        state=merged,
+        participants=chosen,
+        replies=replies,
+        failures=failures,
+        bytes_down={c: weights.byte_count(weights.flatten(p.models)) for c, p in packages.items()},
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _trusted(
+    rule: ServerRule, state: ServerState, replies: list[Reply], failures: list[Failure]
+) -> tuple[list[Reply], list[Failure]]:
+    """Drop what the rule suspects; fewer replies than the rule needs count as none."""
+    dropped = dict(rule.suspects(state, replies))
+    kept = [reply for reply in replies if reply.client not in dropped]
+    if len(kept) < rule.least_replies():
+        need = f"not used: {len(kept)} good replies, and the server's rule needs {rule.least_replies()}"
+        dropped |= {reply.client: need for reply in kept}
+        kept = []
+    failures = [*failures, *(Failure(client, reason) for client, reason in dropped.items())]
+    return kept, sorted(failures, key=lambda failure: failure.client)
