@@ -22,8 +22,7 @@ from fedscal.core.types import ClientId
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.labels import labels
-from fedscal.data.partition import shards
-from fedscal.data.pixels import take
+from fedscal.data.pixels import shards, take
 from fedscal.data.registry import benchmark
 from fedscal.data.views import AugmentedViews, views_of
 from fedscal.experiment.records import check_domains

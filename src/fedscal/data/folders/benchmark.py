@@ -78,7 +78,7 @@ def _not_built(domain: str) -> tuple[Tensor, Tensor]:
 class Folder:
     """The images of a folder, decoded once, with the labels that its folders or lists name.
 
-    The files are looked at once: what they hold later is no part of the run.
+    The files are read once: later changes are not part of the run.
     """
 
     def __init__(self, tree: Tree, skip_bad: bool, side: int) -> None:
@@ -86,7 +86,7 @@ class Folder:
         self._skip_bad = skip_bad
         self._side = side
         self._classes = tree.classes
-        self._kept: dict[str, Decoded] = {}
+        self._decoded: dict[str, Decoded] = {}
 
     @property
     def empty(self) -> tuple[str, ...]:
@@ -100,46 +100,46 @@ class Folder:
         return other
 
     def prepare(self, progress: Progress | None = None) -> None:
-        """Decode what is not decoded yet; broken files are refused or left out, as asked."""
+        """Decode what is not in the cache; broken files are refused or skipped."""
         for domain in self.tree.domains:
             self.decoded(domain, progress)
 
     def decoded(self, domain: str, progress: Progress | None = None) -> Decoded:
         """Return a domain's decoded images."""
-        if domain not in self._kept:
-            found = decoded(self.tree.domains[domain], self._side, progress, domain)
-            refuse_bad(found, self._skip_bad)
-            self._kept[domain] = found
-        return self._kept[domain]
+        if domain not in self._decoded:
+            images = decoded(self.tree.domains[domain], self._side, progress, domain)
+            refuse_bad(images, self._skip_bad)
+            self._decoded[domain] = images
+        return self._decoded[domain]
 
     def images(self, domain: str) -> MappedImages:
         """Return the images of a domain, on disk."""
         return self.decoded(domain).images
 
     def labels(self, domain: str) -> Tensor | None:
-        """Return the labels of a domain in the order of its images; None if nothing names any."""
+        """Return the labels of a domain in the order of its images; None if it has none."""
         number = {name: index for index, name in enumerate(self._classes)}
-        found = [file.label for file in self.decoded(domain).files]
-        known = [number[label] for label in found if label is not None]
-        return torch.tensor(known) if len(known) == len(found) else None
+        names = [file.label for file in self.decoded(domain).files]
+        numbers = [number[label] for label in names if label is not None]
+        return torch.tensor(numbers) if len(numbers) == len(names) else None
 
     def digest(self) -> str:
         """Return one hash for all images, at the size that they have here, and labels of the folder."""
         content = {
-            domain: [(sha, file.label) for sha, file in zip(found.hashes, found.files, strict=True)]
+            domain: [(sha, file.label) for sha, file in zip(images.hashes, images.files, strict=True)]
             for domain in self.tree.domains
-            for found in [self.decoded(domain)]
+            for images in [self.decoded(domain)]
         }
         return files.sha256(json.dumps([self._side, self._classes, content], sort_keys=True).encode())
 
     def keys(self) -> dict[str, str]:
-        """Return what the cache keeps each domain's images under."""
+        """Return the cache key of each domain's images."""
         return {domain: self.decoded(domain).key for domain in self.tree.domains}
 
     def changes(self, keys: Mapping[str, str]) -> list[str]:
-        """Name the files that are not as they were when the images under these keys were decoded."""
-        known = [(key, self.decoded(domain)) for domain, key in keys.items() if domain in self.tree.domains]
-        return [change for key, found in known for change in changes(key, found)]
+        """Name the files that changed since the images under these keys were decoded."""
+        pairs = [(key, self.decoded(domain)) for domain, key in keys.items() if domain in self.tree.domains]
+        return [change for key, images in pairs for change in changes(key, images)]
 
     def warnings(self) -> list[str]:
         """Say what is odd about the images, though they can be used."""
@@ -148,9 +148,9 @@ class Folder:
         )
 
     def require_same_classes(self) -> None:
-        """Refuse labelled domains that have not the same classes: label 3 must mean the same everywhere."""
-        for domain, found in self.tree.domains.items():
-            named = {file.label for file in found if file.label is not None}
+        """Refuse labelled domains whose classes differ: label 3 must mean the same in all."""
+        for domain, images in self.tree.domains.items():
+            named = {file.label for file in images if file.label is not None}
             absent = sorted(set(self.tree.classes) - named)
             if named and absent:
                 raise DataRefused(

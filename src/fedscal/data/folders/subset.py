@@ -20,45 +20,45 @@ SUBSETS = {
 """Named subsets; the ten classes of DomainNet are those of FedBN (Li et al., ICLR 2021)."""
 
 
-def chosen_classes(given: str) -> tuple[str, ...]:
-    """Return the classes of a named subset, or of a text file with a class a line."""
-    if given in SUBSETS:
-        return SUBSETS[given]
-    path = Path(given)
+def chosen_classes(choice: str) -> tuple[str, ...]:
+    """Return the classes of a named subset, or of a text file with one class per line."""
+    if choice in SUBSETS:
+        return SUBSETS[choice]
+    path = Path(choice)
     refuse_pickles(path)
     if not path.is_file():
         raise UsageError(
-            f"classes={shown(given)}: neither a file with a class a line nor a subset; known: "
+            f"classes={shown(choice)}: neither a file with a class a line nor a subset; known: "
             f"{', '.join(SUBSETS)}"
         )
     try:
         lines = read_bytes(path, _LARGEST).decode("utf-8-sig").splitlines()
     except OSError as error:
-        raise UsageError(f"classes={shown(given)} cannot be read: {error.strerror}.") from error
+        raise UsageError(f"classes={shown(choice)} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"classes={shown(given)}: the file is not UTF-8 text.") from error
-    found = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
-    if not found:
-        raise UsageError(f"classes={shown(given)}: the file names no class.")
-    return found
+        raise UsageError(f"classes={shown(choice)}: the file is not UTF-8 text.") from error
+    classes = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    if not classes:
+        raise UsageError(f"classes={shown(choice)}: the file names no class.")
+    return classes
 
 
-def with_classes(tree: Tree, given: str) -> Tree:
+def with_classes(tree: Tree, choice: str) -> Tree:
     """Return the images of the chosen classes only; all if none are chosen."""
-    if not given:
+    if not choice:
         return tree
-    chosen, known = chosen_classes(given), tree.classes
+    chosen, classes = chosen_classes(choice), tree.classes
     for domain, files in tree.domains.items():
         if files[0].label is None:
-            raise DataRefused(f"{domain} of {tree.root} has no classes for classes={given} to choose from.")
+            raise DataRefused(f"{domain} of {tree.root} has no classes for classes={choice} to choose from.")
     for name in chosen:
-        if name not in known:
+        if name not in classes:
             raise DataRefused(
-                f"{tree.root} has no class '{shown(name)}' of classes={shown(given)}{nearest(name, known)}"
+                f"{tree.root} has no class '{shown(name)}' of classes={shown(choice)}{nearest(name, classes)}"
             )
-    kept = {
+    domains = {
         domain: tuple(file for file in files if file.label in chosen)
         for domain, files in tree.domains.items()
     }
-    without = tuple(domain for domain, files in kept.items() if not files)
-    return replace(tree, domains={d: f for d, f in kept.items() if f}, empty=(*tree.empty, *without))
+    without = tuple(domain for domain, files in domains.items() if not files)
+    return replace(tree, domains={d: f for d, f in domains.items() if f}, empty=(*tree.empty, *without))
