@@ -13,7 +13,7 @@ from fedscal.core.types import Views
 from fedscal.core.user_code import load_plugins
 from fedscal.data.registry import benchmark
 from fedscal.data.views import views_of
-from fedscal.models.device import put
+from fedscal.models.device import to_device
 from fedscal.models.network import Network
 from fedscal.models.registry import build_network, check_model
 from fedscal.models.store import ModelCard, find_model, load_model
@@ -74,7 +74,7 @@ class Classifier:
             views = views_of(card.views, shape[0]) or benchmark(card.benchmark or "").views
         except (RuntimeError, UsageError) as error:
             raise _unfit(path, error) from error
-        module = PixelsToLogits(put(network, device, "fp32"), views)
+        module = PixelsToLogits(to_device(network, device, "fp32"), views)
         return cls(module.eval().requires_grad_(False), classes, shape, card, path)
 
     def probabilities(self, pixels: Tensor) -> Tensor:

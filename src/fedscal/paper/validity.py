@@ -10,7 +10,7 @@ from fedscal.core.documents import read_json
 from fedscal.core.options import as_typed
 from fedscal.experiment.experiment import load_data
 from fedscal.experiment.spec import EXECUTION_KEYS, RunSpec
-from fedscal.models.huggingface import PREFIX
+from fedscal.models.registry import HUGGING_FACE
 from fedscal.paper.datasets import Copy
 from fedscal.paper.tables import SEEDS, Entry, protocol
 
@@ -66,7 +66,7 @@ def is_vit_small(model: str, usual: str) -> bool:
     if model == usual or model.startswith("timm:vit_small_patch16_224"):
         return True
     try:
-        said = read_json(Path(model.removeprefix(PREFIX)) / "config.json")
-        return model.startswith(PREFIX) and {key: said.get(key) for key in _VIT_SMALL} == _VIT_SMALL
+        said = read_json(Path(model.removeprefix(HUGGING_FACE)) / "config.json")
+        return model.startswith(HUGGING_FACE) and {key: said.get(key) for key in _VIT_SMALL} == _VIT_SMALL
     except (OSError, ValueError, AttributeError):
         return False
