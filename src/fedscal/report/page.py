@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedscal.compare import comparison, leaderboard
+from fedscal.compare import comparison
 from fedscal.core import text
 from fedscal.core.convert import dump
 from fedscal.core.table import Table
@@ -128,7 +128,7 @@ def comparison_page(runs: Sequence[Run], overall: Table | None = None) -> str:
                 (run, row.label, model.outcome(run).accuracy.last.average)
                 for run, row in zip(runs, comparison.rows(runs), strict=True)
             ],
-            leaderboards=list(leaderboard.leaderboards(tables)),
+            leaderboards=list(comparison.leaderboards(tables)),
             overall=overall,
             left_out=left_out,
             tables=[(table.table(), _method_figures(table, index)) for index, table in enumerate(tables)],

@@ -134,10 +134,10 @@ def _choice(result: Outcome) -> str:
 
 
 def _own(run: Run, result: Outcome) -> str:
-    local, server = own_models(run).average, result.accuracy.last.average
-    if not (math.isfinite(local) and math.isfinite(server)):
+    own, last = own_models(run).average, result.accuracy.last.average
+    if not (math.isfinite(own) and math.isfinite(last)):
         return ""
-    return f"On their own data the clients' own models have {percent(local)}, the server model {percent(server)}."
+    return f"On their own data the clients' own models have {percent(own)}, the server model {percent(last)}."
 
 
 def _trouble(run: Run) -> str:
