@@ -141,7 +141,7 @@ class Contrast:
 
 
 def contrasts(cells: Sequence[Cell], baseline: Baseline) -> list[Contrast]:
-    """Pair every row's runs with its baseline's of equal source and seed, without runs that have no result."""
+    """Pair every row's finished runs with its baseline's of equal source and seed."""
     groups = by_row(cells)
     averages = {row: _averages(mine) for row, mine in groups.items()}
     rows = []
