@@ -18,43 +18,33 @@ class Store(Protocol):
     @property
     def empty(self) -> Sequence[str]:
         """The folders that hold no image."""
-        ...
 
     def prepare(self, progress: Progress | None = None) -> None:
         """Do the slow work of the first use now."""
-        ...
 
     def images(self, domain: str) -> Images:
         """Return the images of a domain."""
-        ...
 
     def labels(self, domain: str) -> Tensor | None:
         """Return the labels of a domain, if it has any."""
-        ...
 
     def digest(self) -> str:
         """Return one hash for all images and labels."""
-        ...
 
     def ordered(self, classes: Sequence[str]) -> Store:
         """Return the same images, their labels numbered in another order of the classes."""
-        ...
 
     def keys(self) -> Mapping[str, str]:
         """Return the cache key of each domain's images."""
-        ...
 
     def changes(self, keys: Mapping[str, str]) -> Sequence[str]:
         """Name the files that changed since the images were cached under these keys."""
-        ...
 
     def warnings(self) -> Sequence[str]:
         """Say what is odd about the images, though they can be used."""
-        ...
 
     def require_same_classes(self) -> None:
         """Refuse labelled domains whose classes differ."""
-        ...
 
 
 @dataclass(frozen=True)

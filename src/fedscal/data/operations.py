@@ -126,22 +126,14 @@ def solarize(images: Tensor, u: Tensor) -> Tensor:
 
 
 GEOMETRIC: dict[str, Geometric] = {
-    "rotate": rotate,
-    "shear_x": shear_x,
-    "shear_y": shear_y,
-    "translate_x": translate_x,
-    "translate_y": translate_y,
+    operation.__name__: operation for operation in (rotate, shear_x, shear_y, translate_x, translate_y)
 }
 PHOTOMETRIC: dict[str, Photometric] = {
-    "autocontrast": autocontrast,
-    "brightness": brightness,
-    "color": color,
-    "contrast": contrast,
-    "equalize": equalize,
-    "identity": identity,
-    "posterize": posterize,
-    "sharpness": sharpness,
-    "solarize": solarize,
+    operation.__name__: operation
+    for operation in (
+        *(autocontrast, brightness, color, contrast, equalize),
+        *(identity, posterize, sharpness, solarize),
+    )
 }
 POOL = (*GEOMETRIC, *PHOTOMETRIC)
 """The names of all operations; a drawn operation is an index into it."""

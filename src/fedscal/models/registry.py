@@ -23,7 +23,7 @@ _PRETRAINED_RATE = 0.1
 
 
 def _convnet(shape: Shape, classes: int) -> Network:
-    from fedscal.models.convnet import ConvNet
+    from fedscal.models.backbones import ConvNet
     from fedscal.models.network import Network
 
     if min(shape[1:]) < ConvNet.least_side:
@@ -35,7 +35,7 @@ def _convnet(shape: Shape, classes: int) -> Network:
 
 
 def _efficientnet_lite0(shape: Shape, classes: int) -> Network:
-    from fedscal.models.efficientnet import EfficientNetLite0
+    from fedscal.models.backbones import EfficientNetLite0
     from fedscal.models.network import Network
 
     return Network(EfficientNetLite0(), EfficientNetLite0.width, classes, backbone_rate=_PRETRAINED_RATE)

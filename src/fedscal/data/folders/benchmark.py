@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedscal.core import files
-from fedscal.core.errors import DataRefused, some
+from fedscal.core.errors import DataRefused, UsageError, nearest, shown, some
 from fedscal.core.lazy import torch
 from fedscal.core.types import Progress
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.folders.decode import SIDE as SQUARE
 from fedscal.data.folders.decoded import Decoded, changes, decoded, refuse_bad
 from fedscal.data.folders.examine import findings
+from fedscal.data.folders.lists import refuse_pickles
 from fedscal.data.folders.scan import scan
-from fedscal.data.folders.subset import with_classes
 from fedscal.data.folders.tree import Tree, as_one_domain
 from fedscal.data.pixels import MappedImages
 from fedscal.data.views import AugmentedViews
@@ -36,6 +36,14 @@ PHOTOGRAPHS = AugmentedViews(
     side=_SIDE,
 )
 """The paper's views: ImageNet's normalisation, random resized crops of 224 from 256, mirrored."""
+_LARGEST_LIST = 10_000_000
+SUBSETS = {
+    "domainnet-10": (
+        *("bird", "feather", "headphones", "ice_cream", "teapot"),
+        *("tiger", "whale", "windmill", "wine_glass", "zebra"),
+    )
+}
+"""Named subsets; the ten classes of DomainNet are those of FedBN (Li et al., ICLR 2021)."""
 
 
 def folder_benchmark(
@@ -156,3 +164,47 @@ class Folder:
                 raise DataRefused(
                     f"{self.tree.root}: the domains have different classes; {domain} lacks {some(absent, 5)}."
                 )
+
+
+def chosen_classes(choice: str) -> tuple[str, ...]:
+    """Return the classes of a named subset, or of a text file with one class per line."""
+    if choice in SUBSETS:
+        return SUBSETS[choice]
+    path = Path(choice)
+    refuse_pickles(path)
+    if not path.is_file():
+        raise UsageError(
+            f"classes={shown(choice)}: neither a file with a class a line nor a subset; known: "
+            f"{', '.join(SUBSETS)}"
+        )
+    try:
+        lines = files.read_bytes(path, _LARGEST_LIST).decode("utf-8-sig").splitlines()
+    except OSError as error:
+        raise UsageError(f"classes={shown(choice)} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"classes={shown(choice)}: the file is not UTF-8 text.") from error
+    classes = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    if not classes:
+        raise UsageError(f"classes={shown(choice)}: the file names no class.")
+    return classes
+
+
+def with_classes(tree: Tree, choice: str) -> Tree:
+    """Return the images of the chosen classes only; all if none are chosen."""
+    if not choice:
+        return tree
+    chosen, classes = chosen_classes(choice), tree.classes
+    for domain, images in tree.domains.items():
+        if images[0].label is None:
+            raise DataRefused(f"{domain} of {tree.root} has no classes for classes={choice} to choose from.")
+    for name in chosen:
+        if name not in classes:
+            raise DataRefused(
+                f"{tree.root} has no class '{shown(name)}' of classes={shown(choice)}{nearest(name, classes)}"
+            )
+    domains = {
+        domain: tuple(file for file in images if file.label in chosen)
+        for domain, images in tree.domains.items()
+    }
+    without = tuple(domain for domain, images in domains.items() if not images)
+    return replace(tree, domains={d: f for d, f in domains.items() if f}, empty=(*tree.empty, *without))
