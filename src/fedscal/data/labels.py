@@ -26,6 +26,6 @@ def known_labels(benchmark: Benchmark, domain: str) -> Tensor:
     truth = labels(benchmark, domain)
     if truth is None:
         raise DataRefused(
-            f"{domain} of {benchmark.name} has no labels; a source needs its images in one folder a class."
+            f"{domain} of {benchmark.name} has no labels; a source needs one folder of images per class."
         )
     return truth

@@ -113,8 +113,8 @@ def cost(run: Run) -> str:
     """Draw the seconds and the bytes of each round."""
     times, traffic = [line.seconds for line in run.rounds], [line.bytes or Traffic() for line in run.rounds]
     panels = {
-        "Seconds a round": {"adapt": [t.adapt for t in times], "evaluate": [t.evaluate for t in times]},
-        "Megabytes a round": {"down": [t.down / 1e6 for t in traffic], "up": [t.up / 1e6 for t in traffic]},
+        "Seconds per round": {"adapt": [t.adapt for t in times], "evaluate": [t.evaluate for t in times]},
+        "Megabytes per round": {"down": [t.down / 1e6 for t in traffic], "up": [t.up / 1e6 for t in traffic]},
     }
     if not np.nan_to_num([bars for parts in panels.values() for bars in parts.values()]).any():
         return ""

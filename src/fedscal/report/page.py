@@ -55,7 +55,7 @@ CURVES: Sequence[tuple[str, str, Callable[[Run], str]]] = (
 CLIENTS: Sequence[tuple[str, str, Callable[[Run], str]]] = (
     (
         "Threshold and skewness",
-        "One column a local epoch. Red skewness: the client is confident and its threshold is raised; blue: "
+        "One column per local epoch. Red skewness: the client is confident and its threshold is raised; blue: "
         "it is unsure and the threshold is lowered. Grey: the client did not take part.",
         figures.thresholds,
     ),

@@ -174,7 +174,7 @@ def chosen_classes(choice: str) -> tuple[str, ...]:
     refuse_pickles(path)
     if not path.is_file():
         raise UsageError(
-            f"classes={shown(choice)}: neither a file with a class a line nor a subset; known: "
+            f"classes={shown(choice)}: neither a file with one class per line nor a subset; known: "
             f"{', '.join(SUBSETS)}"
         )
     try:
