@@ -110,6 +110,6 @@ def _embedding(client: ClientPredictions, drawings: ModuleType) -> Drawn:
     title = f"t-SNE of the features: {client.title}"
     features = {model: prediction.features.numpy() for model, prediction in client.predictions.items()}
     caption = (
-        "Before adaptation, and after it; one colour per class. Distances between clusters mean nothing."
+        "Before and after adaptation; one colour per class. Distances between clusters mean nothing."
     )
     return title, caption, drawings.embeddings(title, features, client.labels.numpy())

@@ -55,8 +55,8 @@ CURVES: Sequence[tuple[str, str, Callable[[Run], str]]] = (
 CLIENTS: Sequence[tuple[str, str, Callable[[Run], str]]] = (
     (
         "Threshold and skewness",
-        "One column per local epoch. Red skewness: the client is confident and its threshold is raised; blue: "
-        "it is unsure and the threshold is lowered. Grey: the client did not take part.",
+        "One column per local epoch. Red skewness: the client is confident and its threshold is raised; "
+        "blue: it is unsure and the threshold is lowered. Grey: the client did not take part.",
         figures.thresholds,
     ),
     (
