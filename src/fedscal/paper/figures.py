@@ -109,7 +109,5 @@ def _entropies(client: ClientPredictions, drawings: ModuleType) -> Drawn:
 def _embedding(client: ClientPredictions, drawings: ModuleType) -> Drawn:
     title = f"t-SNE of the features: {client.title}"
     features = {model: prediction.features.numpy() for model, prediction in client.predictions.items()}
-    caption = (
-        "Before and after adaptation; one colour per class. Distances between clusters mean nothing."
-    )
+    caption = "Before and after adaptation; one colour per class. Distances between clusters mean nothing."
     return title, caption, drawings.embeddings(title, features, client.labels.numpy())
