@@ -184,11 +184,11 @@ def test_a_folder_under_two_names_is_refused_and_a_shared_image_counted(fedscal,
 
 _DELETE_BEFORE_DECODING = """
 import pathlib, fedscal.data.folders.decoded as module
-real = module._each
+real = module._decode_all
 def late(found, side):
     pathlib.Path({path!r}).unlink(missing_ok=True)
     return real(found, side)
-module._each = late"""
+module._decode_all = late"""
 
 _CHANGE_BEFORE_TRAINING = """
 import pathlib

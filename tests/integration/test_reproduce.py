@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import layouts
 from fedscal.cli import app
 from fedscal.compare import execute as compare
-from fedscal.data.folders.subset import SUBSETS
+from fedscal.data.folders.benchmark import SUBSETS
 from fedscal.experiment.run import adapt
 
 SMALL = [

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedscal.core.errors import UsageError
-from fedscal.data.partition import shards
+from fedscal.data.pixels import shards
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from test_report import finished_run, make_lines, summarise, write_run
 
-from fedscal.compare.comparison import source_tables, usable
-from fedscal.compare.leaderboard import leaderboards
+from fedscal.compare.comparison import leaderboards, source_tables, usable
 from fedscal.core.errors import UsageError
 from fedscal.core.table import Table
 from fedscal.experiment.load import load_run

@@ -15,10 +15,9 @@ import layouts
 from fedscal.core.errors import DataRefused, UsageError
 from fedscal.data.registry import benchmark
 from fedscal.paper import tables
-from fedscal.paper.claims import claims
 from fedscal.paper.datasets import DATASETS, Copy, locate
 from fedscal.paper.result import Result
-from fedscal.paper.scores import RATIO, SECONDS, Score, scores
+from fedscal.paper.scores import RATIO, SECONDS, Score, claims, scores
 from fedscal.paper.tables import SYSTEMS, TABLES, Block, Entry, datasets_of, distinct_cells, entries, table
 from fedscal.paper.validity import flaws, is_vit_small
 

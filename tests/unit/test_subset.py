@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedscal.core.errors import DataRefused, UsageError
-from fedscal.data.folders.subset import SUBSETS, with_classes
+from fedscal.data.folders.benchmark import SUBSETS, with_classes
 from fedscal.data.folders.tree import File, Tree
 from fedscal.data.registry import benchmark
 

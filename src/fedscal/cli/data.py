@@ -14,9 +14,9 @@ from fedscal.core import files
 from fedscal.core.errors import DataRefused
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.cache import Status, kinds, load, prepare, status
+from fedscal.data.folders.benchmark import with_classes
 from fedscal.data.folders.examine import Findings, examine
 from fedscal.data.folders.scan import scan
-from fedscal.data.folders.subset import with_classes
 from fedscal.data.registry import BENCHMARKS, benchmark, is_folder
 
 _MOST_CLASSES = 40

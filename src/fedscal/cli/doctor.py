@@ -26,7 +26,7 @@ from fedscal.experiment.run_directory import RunDirectory
 from fedscal.flower import checkup
 from fedscal.flower.launch import Address
 from fedscal.methods import build_objective
-from fedscal.models.device import computes_in_bfloat16, find_device, processor, put
+from fedscal.models.device import computes_in_bfloat16, find_device, processor, to_device
 from fedscal.models.registry import build_network
 
 _LEAST_BYTES = 500_000_000
@@ -120,7 +120,7 @@ def _training_step() -> Finding:
 
     It computes where a run would, so that a device that does not work shows it here.
     """
-    network = put(build_network("convnet", (1, 32, 32), 10), "auto", "auto")
+    network = to_device(build_network("convnet", (1, 32, 32), 10), "auto", "auto")
     noise = torch.randint(0, 256, (16, 1, 32, 32), generator=torch.Generator().manual_seed(0))
     data = ClientData(noise.to(torch.uint8), AugmentedViews())
     package = Package(1, 0.01, {"server": snapshot(network.state_dict())})

@@ -15,7 +15,7 @@ from fedscal.core import weights
 from fedscal.core.lazy import torch
 from fedscal.core.rng import Streams
 from fedscal.core.types import Images, Memory, Metrics, Package, Prediction, Reply, Sweep, Views, Weights
-from fedscal.models.device import device_memory, in_pieces
+from fedscal.models.device import microbatched, oom_hint
 from fedscal.models.network import Network, predict
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def local_update(
     """
     started = time.perf_counter()
     local = _LocalRound(package, memory, data, objective, training, streams, network)
-    with streams.for_layers(), device_memory():
+    with streams.for_layers(), oom_hint():
         received, choice = objective.start.begin(package.models, local.sweep)
         network.freeze_head()
         epochs, states = local.train(local.models(received))
@@ -132,7 +132,7 @@ class _LocalRound:
         return Models(
             # The first pass: the network still is the server's, so that no second model is needed.
             server_once=self._server_once() if Need.SERVER_ONCE in needs else None,
-            current=in_pieces(network, self.training.micro_batch),
+            current=microbatched(network, self.training.micro_batch),
             server=_frozen_copy(network, received) if Need.SERVER in needs else None,
             previous=_frozen_copy(network, previous) if previous is not None else None,
             pairs=[

@@ -1,9 +1,9 @@
-"""Several runs side by side: one table per source, one row per method, mean and deviation over the seeds."""
+"""Runs compared: one table per source, one row per method, mean and deviation over seeds; leaderboards."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import starmap
@@ -14,17 +14,22 @@ import numpy.typing as npt
 
 from fedscal.compare.row_labels import USUAL_BASELINE, Row, caveats, rows_of
 from fedscal.core.table import Table
-from fedscal.core.text import plain, spans, spread
+from fedscal.core.text import UNKNOWN, plain, spans, spread
 from fedscal.experiment.load import Run, natural
 from fedscal.experiment.outcome import domains_of, outcome
 from fedscal.experiment.records import AVERAGE, Accuracies, RoundRecord, Scores
 from fedscal.methods import METHODS
 
 _VARIED = {"benchmark", "source", "method", "adaptation", "seed"}
-"""What a comparison is about."""
+"""Keys that a comparison varies."""
 _EXECUTION_ONLY_KEYS = {"out", "workers", "threads", "device"}
 """How a run is executed, not what it computes."""
 _HEADLINE = "average, last round"
+_LEADERBOARD_NOTES = (
+    "Average over the target domains in the last round, mean ± standard deviation over the seeds. Rows are "
+    "ordered by the mean over the sources, which is given to those that have all of them. Highest: from how "
+    "many sources the row has the highest average. A lead may be luck: see the table of all sources.",
+)
 Curve = tuple[Sequence[int], npt.NDArray[np.float64]]
 
 
@@ -42,7 +47,7 @@ class MethodRow:
 
     @cached_property
     def accuracies(self) -> Sequence[Accuracies]:
-        """What each run came to."""
+        """The accuracies of each run."""
         return [outcome(run).accuracy for run in self.runs]
 
     @property
@@ -52,7 +57,7 @@ class MethodRow:
 
     @property
     def seeds(self) -> str:
-        """Return the seeds, drawn together."""
+        """Return the seeds as spans."""
         seeds = [run.fact("seed") for run in self.runs]
         return spans(map(int, seeds)) if all(seed.isdecimal() for seed in seeds) else ", ".join(seeds)
 
@@ -65,11 +70,11 @@ class MethodRow:
         return [
             self.method,
             self.seeds,
-            self.cell(lambda one: one.source_only),
-            *(self.cell(lambda one: one.last, domain) for domain in domains),
-            self.cell(lambda one: one.last),
-            self.cell(lambda one: one.selected),
-            self.cell(lambda one: one.best),
+            self.cell(lambda accuracy: accuracy.source_only),
+            *(self.cell(lambda accuracy: accuracy.last, domain) for domain in domains),
+            self.cell(lambda accuracy: accuracy.last),
+            self.cell(lambda accuracy: accuracy.selected),
+            self.cell(lambda accuracy: accuracy.best),
         ]
 
     def curve(self) -> Curve | None:
@@ -77,12 +82,12 @@ class MethodRow:
         return _stacked([_by_round(run, lambda line: line.accuracy.server) for run in self.runs])
 
     def label_gap(self, other: MethodRow) -> Curve | None:
-        """Return by how much more of the pseudo-labels are right than the other's, seed by seed."""
+        """Return the pseudo-label accuracy minus the other row's, seed by seed."""
         theirs = {run.fact("seed"): _pseudo_labels(run) for run in other.runs}
         gaps = []
         for run in self.runs:
-            against, mine = theirs.get(run.fact("seed"), {}), _pseudo_labels(run)
-            gaps.append({at: mine[at] - against[at] for at in mine if at in against})
+            baseline, mine = theirs.get(run.fact("seed"), {}), _pseudo_labels(run)
+            gaps.append({index: mine[index] - baseline[index] for index in mine if index in baseline})
         return _stacked([gap for gap in gaps if gap])
 
 
@@ -95,9 +100,9 @@ class SourceTable:
     rows: Sequence[MethodRow]
 
     def table(self) -> Table:
-        """Return the table, wherever it is shown: last round first, the oracle named as one."""
-        known = {name for row in self.rows for one in row.accuracies for name in domains_of(one)}
-        domains = sorted(known, key=natural)
+        """Return the table."""
+        names = {name for row in self.rows for accuracy in row.accuracies for name in domains_of(accuracy)}
+        domains = sorted(names, key=natural)
         later = (_HEADLINE, "label-free choice", "best round (oracle)")
         return Table(
             title=f"{self.benchmark}, source {self.source or 'a given model'}",
@@ -109,18 +114,17 @@ class SourceTable:
 
     @property
     def curves(self) -> Mapping[str, Curve]:
-        """Return the methods' curves, those that have one."""
-        found = ((row.method, row.curve()) for row in self.rows)
-        return {method: curve for method, curve in found if curve is not None}
+        """Return the curves of the methods that have one."""
+        return {row.method: curve for row in self.rows if (curve := row.curve()) is not None}
 
     @property
     def label_gaps(self) -> Mapping[str, Curve]:
-        """Return how far each method's pseudo-labels are ahead of the usual baseline's, if it is here."""
+        """Return each method's pseudo-label accuracy minus the usual baseline's, if that is here."""
         base = next((row for row in self.rows if row.method == METHODS[USUAL_BASELINE].title), None)
         if base is None:
             return {}
-        found = ((row.method, row.label_gap(base)) for row in self.rows if row is not base)
-        return {method: gap for method, gap in found if gap is not None and len(gap[0]) > 1}
+        gaps = ((row.method, row.label_gap(base)) for row in self.rows if row is not base)
+        return {method: gap for method, gap in gaps if gap is not None and len(gap[0]) > 1}
 
 
 def _by_round(run: Run, take: Callable[[RoundRecord], Scores]) -> dict[int, float]:
@@ -140,7 +144,7 @@ def _stacked(curves: Sequence[Mapping[int, float]]) -> Curve | None:
 
 
 def usable(runs: Sequence[Run]) -> tuple[Sequence[Run], Mapping[str, str]]:
-    """Divide the runs into those that can be compared, and the reason for leaving each other one out."""
+    """Return the runs that can be compared, and the reason for leaving out each of the others."""
     left_out = {}
     for run in runs:
         if not run.finished:
@@ -178,11 +182,11 @@ def _rank(row: MethodRow) -> tuple[float, str]:
 
 
 def differences(runs: Sequence[Run]) -> Mapping[str, Sequence[str]]:
-    """Return the settings that differ between the runs though the comparison is not about them."""
-    named = {key for row in rows(runs) for key, _ in row.named}  # the tables say these themselves
+    """Return the settings that differ between the runs and are not varied on purpose."""
+    named = {key for row in rows(runs) for key, _ in row.named}  # these are in the rows' labels
     keys = sorted({key for run in runs for key in run.spec} - _VARIED - _EXECUTION_ONLY_KEYS - named)
     values = {key: sorted({plain(run.spec.get(key, "unset")) for run in runs}, key=natural) for key in keys}
-    return {key: found for key, found in values.items() if len(found) > 1}
+    return {key: several for key, several in values.items() if len(several) > 1}
 
 
 def repeated(tables: Sequence[SourceTable]) -> Sequence[str]:
@@ -193,3 +197,38 @@ def repeated(tables: Sequence[SourceTable]) -> Sequence[str]:
         for row in table.rows
         if len({run.fact("seed") for run in row.runs}) < len(row.runs)
     ]
+
+
+def leaderboards(tables: Sequence[SourceTable]) -> Iterator[Table]:
+    """Yield a leaderboard for every benchmark that has several methods from several sources."""
+    for benchmark in dict.fromkeys(table.benchmark for table in tables):
+        by_source = {table.source: table for table in tables if table.benchmark == benchmark}
+        if len(by_source) > 1 and any(len(table.rows) > 1 for table in by_source.values()):
+            yield _leaderboard(f"Leaderboard: {benchmark}", by_source)
+
+
+def _leaderboard(title: str, tables: Mapping[str, SourceTable]) -> Table:
+    methods: dict[str, dict[str, MethodRow]] = {}
+    for source, table in tables.items():
+        for row in table.rows:
+            methods.setdefault(row.method, {})[source] = row
+    ordered = sorted(methods.items(), key=lambda item: (-_mean(item[1], len(tables)), item[0]))
+    rows = [[method, *_cells(results, tables)] for method, results in ordered]
+    return Table(title, ["method", *tables, "mean", "highest"], rows, _LEADERBOARD_NOTES)
+
+
+def _cells(results: Mapping[str, MethodRow], tables: Mapping[str, SourceTable]) -> list[str]:
+    averages = [
+        results[name].cell(lambda accuracy: accuracy.last) if name in results else UNKNOWN for name in tables
+    ]
+    mean = _mean(results, len(tables))
+    # A table's rows are ordered by their average, so the first has the highest.
+    highest = sum(
+        table.rows[0].mean == results[name].mean for name, table in tables.items() if name in results
+    )
+    return [*averages, UNKNOWN if mean == -math.inf else f"{mean:.1f}", str(highest)]
+
+
+def _mean(results: Mapping[str, MethodRow], sources: int) -> float:
+    """Return the mean over the sources; minus infinity if one is missing: the others may be the easy ones."""
+    return fmean(row.mean for row in results.values()) if len(results) == sources else -math.inf

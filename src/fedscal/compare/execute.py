@@ -1,4 +1,4 @@
-"""Many runs side by side, cached run by run; ``tables`` shows their results."""
+"""Execute the runs of a grid, several at a time; finished runs are skipped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Failed:
-    """Why a cell has no result: its process's exit code and last words."""
+    """Why a cell has no result: its process's exit code and stderr."""
 
     code: int
     reason: str
@@ -48,7 +48,7 @@ def _folder(spec: RunSpec) -> str:
 
 
 def execute(cells: Sequence[Cell], jobs: int, done: Callable[[Cell], None]) -> list[tuple[Cell, Failed]]:
-    """Run the cells that are not finished, ``jobs`` at a time; return what failed and why.
+    """Run the unfinished cells, ``jobs`` at a time; return the failures.
 
     Each cell is a process of its own: a crash costs one cell, and repeating the command resumes it.
     """
@@ -73,7 +73,7 @@ def execute(cells: Sequence[Cell], jobs: int, done: Callable[[Cell], None]) -> l
 
 
 def _wait_for_all(pool: ThreadPoolExecutor) -> None:
-    """Wait for runs that were told to end, also where the interrupt is repeated meanwhile."""
+    """Wait for terminated runs, even if the interrupt is repeated meanwhile."""
     while True:
         with contextlib.suppress(BaseException):
             pool.shutdown()
@@ -88,13 +88,13 @@ def _run(cell: Cell, running: list[subprocess.Popen[str]]) -> Failed | None:
         _, error = process.communicate()
         running.remove(process)
         code = process.returncode
-        if code == DirectoryBusy.exit_code:  # the orphan of a comparison that was killed works on it
+        if code == DirectoryBusy.exit_code:  # an orphan of a killed comparison is running it
             time.sleep(2)
     return None if cell.directory.finished else Failed(code, error.strip() or f"exit code {code}")
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's environment without keys: the cell's command names every one that it needs."""
+    """Return this process's environment without run keys: the cell's command sets all of them."""
     keys = {f"FEDSCAL_{name.upper()}" for name in environment_keys()}
     return {name: value for name, value in os.environ.items() if name not in keys}
 

@@ -1,4 +1,4 @@
-"""Grids of runs: every key may hold several values, the grid is their product, a recipe may join several."""
+"""Grids of runs: keys may have several values, a grid is their product, a recipe may join several grids."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _INNER = ("seed", "source")
 Keys = Mapping[str, Any]
 
 
-def refuse_several(given: Keys) -> None:
-    """Refuse what spans several runs where one is asked for."""
-    if GRIDS in given:
+def refuse_several(keys: Keys) -> None:
+    """Refuse keys of several runs where one run is expected."""
+    if GRIDS in keys:
         raise UsageError("a recipe with [[grid]] tables spans several runs: use fedscal compare.")
-    for name, value in given.items():
+    for name, value in keys.items():
         if len(_values(value)) > 1:
             text = ",".join(map(as_typed, _values(value)))
             raise UsageError(
@@ -36,17 +36,17 @@ def union(recipe: Keys, *later: Keys) -> list[RunSpec]:
 
     Args:
         recipe: The keys that all grids share, and the grids' own in ``grid``.
-        later: What stands over the recipe, such as the command line; the last one wins.
+        later: Keys that override the recipe's, such as the command line's; the last wins.
     """
     common = {name: value for name, value in recipe.items() if name != GRIDS}
     tables = recipe.get(GRIDS, [{}])
     if not (isinstance(tables, list) and tables and all(isinstance(table, Mapping) for table in tables)):
         raise UsageError(f"{GRIDS}: needs tables of keys, each under the heading [[{GRIDS}]].")
-    found: dict[str, RunSpec] = {}
+    specs: dict[str, RunSpec] = {}
     for table in tables:
         for spec in _specs(_join(common, table, *later)):
-            found.setdefault(spec.digest(), spec)
-    return list(found.values())
+            specs.setdefault(spec.digest(), spec)
+    return list(specs.values())
 
 
 def _join(*layers: Keys) -> dict[str, Any]:
@@ -60,21 +60,21 @@ def _join(*layers: Keys) -> dict[str, Any]:
     return joined
 
 
-def _specs(given: Keys) -> Iterator[RunSpec]:
-    """Yield the product; neighbours differ in source or seed, so as not to wait for one source model."""
-    axes = {name: _values(value) for name, value in given.items()}
+def _specs(keys: Keys) -> Iterator[RunSpec]:
+    """Yield the product; neighbours differ in source or seed, so they do not wait for one source model."""
+    axes = {name: _values(value) for name, value in keys.items()}
     varied = [name for name, values in axes.items() if len(values) > 1]
     domains: dict[str, Sequence[str]] = {}
     outer = sorted((name for name in axes if name not in _INNER), key=lambda name: name not in _OUTER)
-    for chosen in product(*(axes[name] for name in outer)):
-        cell = dict(zip(outer, chosen, strict=True))
+    for values in product(*(axes[name] for name in outer)):
+        cell = dict(zip(outer, values, strict=True))
         sources = axes.get("source") or _sources(cell, domains)
         for seed, source in product(axes.get("seed", [RunSpec.seed]), sources):
             yield _spec({**cell, "seed": seed, "source": source}, varied)
 
 
 def _sources(cell: Keys, domains: dict[str, Sequence[str]]) -> Sequence[str]:
-    """Return all sources of a cell's data, which are read once a grid; a given source model needs none."""
+    """Return all sources of a cell's data, read once per grid; a given source model needs none."""
     if cell.get("source_model"):
         return [""]
     name = str(cell.get("benchmark", RunSpec.benchmark))
@@ -94,7 +94,7 @@ def _spec(cell: Keys, varied: Sequence[str]) -> RunSpec:
 
 
 def _values(value: Any) -> list[Any]:
-    """Return the values of a key, each once: a list, or text with commas; nothing stays one empty value."""
+    """Return the values of a key, each once: a list, or text with commas; no value gives one empty text."""
     items = value if isinstance(value, list) else value.split(",") if isinstance(value, str) else [value]
     stripped = [item.strip() if isinstance(item, str) else item for item in items]
     distinct = {as_typed(item): item for item in stripped if item != ""}

@@ -1,4 +1,4 @@
-"""The row of a table that a run belongs to: all runs that differ in nothing but source and seed."""
+"""The table row of a run: runs that differ only in source and seed share a row."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fedscal.methods import ADAPTATIONS, METHODS
 _APART = frozenset({"benchmark", "source", "seed", "method", "adaptation"}) | EXECUTION_KEYS
 """Keys that are not named in a label: tables are divided by the first three, labels begin with the others."""
 USUAL_BASELINE = "fedloa"
-"""The method that others are measured against unless another is named."""
+"""The default baseline."""
 _DAGGER = "\N{DAGGER}"
 Keys = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method, its adaptation, and what sets it apart from the method's other rows.
+    """A method, its adaptation, and how it differs from the method's other rows.
 
     Attributes:
         method: The method's name.
@@ -40,7 +40,7 @@ class Row:
 
     @property
     def caveat(self) -> str:
-        """What a reader of its numbers must know."""
+        """A warning about its numbers, if any."""
         return METHODS[self.method].caveat if self.method in METHODS else ""
 
     @property
@@ -52,29 +52,30 @@ class Row:
         """
         title = METHODS[self.method].title if self.method in METHODS else self.method
         title += f" {_DAGGER}" if self.caveat else ""
-        known = ADAPTATIONS[self.adaptation].title if self.adaptation in ADAPTATIONS else self.adaptation
-        adaptation = "" if self.usual else f" + {known}"
-        return title + adaptation + "".join(f", {name}={value}" for name, value in self.named)
+        if not self.usual:
+            registered = self.adaptation in ADAPTATIONS
+            title += f" + {ADAPTATIONS[self.adaptation].title if registered else self.adaptation}"
+        return title + "".join(f", {name}={value}" for name, value in self.named)
 
 
 def caveats(rows: Iterable[Row]) -> list[str]:
     """Return a sentence for the daggers in the rows' labels, if there are any."""
-    known = {METHODS[row.method].title: row.caveat for row in rows if row.caveat}
-    named = "; ".join(f"{title}: {caveat}" for title, caveat in known.items())
-    return [f"{_DAGGER} {named}. See docs/methods.md."] if known else []
+    by_method = {METHODS[row.method].title: row.caveat for row in rows if row.caveat}
+    named = "; ".join(f"{title}: {caveat}" for title, caveat in by_method.items())
+    return [f"{_DAGGER} {named}. See docs/methods.md."] if by_method else []
 
 
 def rows_of(runs: Sequence[Keys]) -> list[Row]:
     """Return the row of each run, given all of its keys."""
-    found = [_values(run) for run in runs]
-    seen: dict[tuple[str, str], dict[str, set[str]]] = {}
-    for run, values in zip(runs, found, strict=True):
-        family = seen.setdefault(_family(run), {})
+    settings = [_values(run) for run in runs]
+    variants: dict[tuple[str, str], dict[str, set[str]]] = {}
+    for run, values in zip(runs, settings, strict=True):
+        family = variants.setdefault(_family(run), {})
         for name, value in values.items():
             family.setdefault(name, set()).add(value)
     return [
-        _row(run, {name: value for name, value in values.items() if len(seen[_family(run)][name]) > 1})
-        for run, values in zip(runs, found, strict=True)
+        _row(run, {name: value for name, value in values.items() if len(variants[_family(run)][name]) > 1})
+        for run, values in zip(runs, settings, strict=True)
     ]
 
 
@@ -94,7 +95,7 @@ def _row(run: Keys, varied: Mapping[str, str]) -> Row:
 
 
 def _defaults(run: Keys) -> dict[str, str]:
-    """Return what the keys are if nobody sets them; nothing for a run of parts that are unknown here."""
+    """Return the keys' defaults; none for a run whose parts are not registered here."""
     try:
         chosen = {name: run[name] for name in ("benchmark", "source", "method", "adaptation")}
         return _values(RunSpec.make(**chosen).flat())

@@ -16,15 +16,15 @@ _EXACT_UP_TO = 16
 _DRAWN, _AT_ONCE = 100_000, 10_000
 _NORMAL_95 = 1.959963984540054
 _ROUNDING = 1e-9
-"""Sums that are equal but for the order of their summands count as equal."""
+"""Relative tolerance for sums that differ only by rounding."""
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:
     """Return the two-sided p of the paired sign-flip permutation test on the mean difference.
 
-    If nothing but luck tells the two sides of a pair apart, every difference could as well have the
-    other sign: p is the share of all flips whose mean is at least as far from 0. Beyond 16 pairs it is
-    estimated from 100,000 flips, the observed one counted among them.
+    Under the null hypothesis every difference could have either sign: p is the share of all flips whose
+    mean is at least as far from 0. Beyond 16 pairs it is estimated from 100,000 random flips and the
+    observed one.
 
     >>> sign_flip_p([1.0, 2.0, 3.0])
     0.25
@@ -45,7 +45,7 @@ def _as_far(values: npt.NDArray[np.float64], flips: npt.NDArray[np.int64]) -> in
 
 
 def smallest_p(pairs: int) -> float:
-    """Return the p that the test gives when every one of so many pairs points the same way.
+    """Return the smallest possible p: that of pairs which all have the same sign.
 
     >>> smallest_p(3)
     0.25
@@ -54,19 +54,19 @@ def smallest_p(pairs: int) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return Holm's corrected p-values, in the order given: the chance of one false alarm among all.
+    """Return Holm's corrected p-values, in the order given; they bound the chance of any false positive.
 
     >>> holm([0.03, 0.01])
     [0.03, 0.02]
     """
-    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
-    scaled = [min(1.0, (len(order) - rank) * p_values[place]) for rank, place in enumerate(order)]
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    scaled = [min(1.0, (len(order) - rank) * p_values[index]) for rank, index in enumerate(order)]
     corrected = dict(zip(order, accumulate(scaled, max), strict=True))
-    return [corrected[place] for place in range(len(p_values))]
+    return [corrected[index] for index in range(len(p_values))]
 
 
 def sign_test_p(better: int, worse: int) -> float:
-    """Return the two-sided p of the exact sign test, McNemar's for right and wrong; ties say nothing.
+    """Return the two-sided p of the exact sign test, McNemar's for right and wrong; ties do not count.
 
     >>> sign_test_p(5, 0), sign_test_p(3, 3)
     (0.0625, 1.0)

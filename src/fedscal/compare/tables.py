@@ -9,9 +9,8 @@ from statistics import fmean
 from typing import Any
 
 from fedscal.compare import comparison
-from fedscal.compare.comparison import SourceTable
+from fedscal.compare.comparison import SourceTable, leaderboards
 from fedscal.compare.execute import Cell
-from fedscal.compare.leaderboard import leaderboards
 from fedscal.compare.row_labels import USUAL_BASELINE, Row, caveats, rows_of
 from fedscal.compare.significance import holm, sign_flip_p, smallest_p
 from fedscal.core import files
@@ -33,7 +32,7 @@ _OVERALL = (
 _NONE = "\N{EN DASH}"
 _EQUAL = 1e-9
 _FEW = 6
-"""With fewer pairs than these p stays above 5 %, even if all of them agree."""
+"""With fewer pairs p stays above 5 %, even if all of them agree."""
 Groups = Mapping[Row, Sequence[Cell]]
 
 
@@ -54,8 +53,8 @@ def by_source(cells: Sequence[Cell]) -> Sequence[SourceTable]:
         for cell in cells
         if cell.directory.finished
     ]
-    kept, _ = comparison.usable(runs)
-    return comparison.source_tables(kept, [named[run.path] for run in kept])
+    compared, _ = comparison.usable(runs)
+    return comparison.source_tables(compared, [named[run.path] for run in compared])
 
 
 def _average(cell: Cell) -> float | None:
@@ -68,7 +67,7 @@ def _average(cell: Cell) -> float | None:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What rows are measured against: one row, and the rows that stand for it beside other adaptations."""
+    """What rows are compared with: one row, and its equivalents with other adaptations."""
 
     anchor: Row
     likes: Sequence[Row]
@@ -77,22 +76,22 @@ class Baseline:
         """Return the row's baseline: of its own adaptation if there is one, else of the anchor's."""
 
         def nearness(like: Row) -> tuple[bool, bool, int, int]:
-            own, usual = like.adaptation == row.adaptation, like.adaptation == self.anchor.adaptation
-            return own, usual, _agreement(like, row, groups), -len(like.named)
+            same, anchors = like.adaptation == row.adaptation, like.adaptation == self.anchor.adaptation
+            return same, anchors, _agreement(like, row, groups), -len(like.named)
 
         return max(self.likes, key=nearness)
 
 
 def _agreement(like: Row, row: Row, groups: Groups) -> int:
-    """Count the settings that two methods share: lr=0.1 is measured against lr=0.1, not lr=0.03."""
-    if like.method == row.method:  # its plainest row serves all, or each would be its own baseline
+    """Count the settings that two methods share: lr=0.1 is compared with lr=0.1, not lr=0.03."""
+    if like.method == row.method:  # else each row would be its own baseline
         return 0
     theirs = groups[like][0].spec.flat()
     return sum(theirs.get(name) == value for name, value in groups[row][0].spec.flat().items())
 
 
 def find_baseline(cells: Sequence[Cell], name: str = "") -> Baseline | None:
-    """Return the baseline of this name, a method or a row's label; FedLoA if not named and there."""
+    """Return the baseline of this name, a method or a row's label; by default FedLoA if it is there."""
     rows = list(by_row(cells))
     methods = {row.method for row in rows}
     name = name or (USUAL_BASELINE if USUAL_BASELINE in methods else "")
@@ -103,18 +102,18 @@ def find_baseline(cells: Sequence[Cell], name: str = "") -> Baseline | None:
         return Baseline(min(likes, key=lambda row: (not row.usual, len(row.named))), likes)
     labelled = {row.label: row for row in rows}
     if name not in labelled:
-        known = nearest(name, methods | set(labelled))
-        raise UsageError(f"--baseline {name}: neither a method nor a row of this comparison{known}")
+        hint = nearest(name, methods | set(labelled))
+        raise UsageError(f"--baseline {name}: neither a method nor a row of this comparison{hint}")
     anchor = labelled[name]
     return Baseline(anchor, [row for row in rows if (row.method, row.named) == (anchor.method, anchor.named)])
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """A row beside its baseline.
+    """A row compared with its baseline.
 
     The unit is a run, by its average over the target domains: the domains of one run share source model,
-    rounds and draws, so they are not independent and must not be counted as so many observations.
+    rounds and draws, so they are not independent observations.
     """
 
     row: Row
@@ -124,7 +123,7 @@ class Contrast:
 
     @property
     def p(self) -> float | None:
-        """The chance of such a mean difference by luck, if there are pairs enough to ask."""
+        """The p of the mean difference, if there are at least two pairs."""
         return sign_flip_p(self.differences) if len(self.differences) > 1 else None
 
     def cells(self, corrected: float | None) -> list[str]:
@@ -142,16 +141,16 @@ class Contrast:
 
 
 def contrasts(cells: Sequence[Cell], baseline: Baseline) -> list[Contrast]:
-    """Pair every row's runs with its baseline's of equal source and seed; runs without result drop out."""
+    """Pair every row's finished runs with its baseline's of equal source and seed."""
     groups = by_row(cells)
     averages = {row: _averages(mine) for row, mine in groups.items()}
-    found = []
+    rows = []
     for row, mine in averages.items():
         against = baseline.of(row, groups)
         theirs = averages[against] if against != row else {}
         differences = [mine[pair] - theirs[pair] for pair in mine if pair in theirs]
-        found.append(Contrast(row, against, list(mine.values()), differences))
-    return found
+        rows.append(Contrast(row, against, list(mine.values()), differences))
+    return rows
 
 
 def _averages(cells: Sequence[Cell]) -> dict[tuple[str, str, int], float]:
@@ -163,23 +162,24 @@ def _averages(cells: Sequence[Cell]) -> dict[tuple[str, str, int], float]:
 
 
 def overall_table(cells: Sequence[Cell], baseline: Baseline | None) -> Table | None:
-    """Return the table over all sources, or nothing if there is nothing to measure against."""
-    found = contrasts(cells, baseline) if baseline else []
-    if all(one.row == one.against for one in found):
+    """Return the table over all sources; None if there is nothing to compare."""
+    compared = contrasts(cells, baseline) if baseline else []
+    if all(contrast.row == contrast.against for contrast in compared):
         return None
-    known = {one.row: p for one in found if (p := one.p) is not None}
-    corrected = dict(zip(known, holm(list(known.values())), strict=True))
-    rows = [one.cells(corrected.get(one.row)) for one in found]
-    notes = [*_notes(found), *_missing(cells), *caveats(one.row for one in found)]
+    p_values = {contrast.row: p for contrast in compared if (p := contrast.p) is not None}
+    corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    rows = [contrast.cells(corrected.get(contrast.row)) for contrast in compared]
+    notes = [*_notes(compared), *_missing(cells), *caveats(contrast.row for contrast in compared)]
     return Table("All sources", _OVERALL, rows, notes)
 
 
-def _notes(found: Sequence[Contrast]) -> Iterator[str]:
+def _notes(compared: Sequence[Contrast]) -> Iterator[str]:
     yield (
         "Means over sources and seeds; runs of equal source and seed are paired. p: two-sided sign-flip test "
         "on the mean difference; Holm's p: corrected for all rows of this table."
     )
-    for pairs in sorted({len(one.differences) for one in found if 1 < len(one.differences) < _FEW}):
+    counts = {len(contrast.differences) for contrast in compared}
+    for pairs in sorted(pairs for pairs in counts if 1 < pairs < _FEW):
         yield f"With {pairs} paired runs p cannot be below {smallest_p(pairs):g}."
 
 
@@ -193,9 +193,10 @@ def _missing(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def all_tables(cells: Sequence[Cell], overall: Table | None) -> list[Table]:
-    """Return what is to be shown of a comparison, in order."""
-    found = by_source(cells)
-    return [*leaderboards(found), *(one.table() for one in found), *([overall] if overall else [])]
+    """Return all tables of a comparison, in order."""
+    sources = by_source(cells)
+    tables = [source.table() for source in sources]
+    return [*leaderboards(sources), *tables, *([overall] if overall else [])]
 
 
 def to_markdown(cells: Sequence[Cell], command: str, tables: Sequence[Table]) -> str:

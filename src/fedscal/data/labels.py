@@ -1,7 +1,7 @@
-"""The true labels, for pre-training on the source domain and for judging results, and for nothing else.
+"""The true labels, only for pre-training on the source domain and for evaluation.
 
-Clients hold unlabelled images. This module is the only door to the label files, so that one
-import rule is enough to keep labels out of the code that trains clients.
+Clients hold unlabelled images. Only this module reads the label files, so one import
+rule keeps labels out of the code that trains clients.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def labels(benchmark: Benchmark, domain: str) -> Tensor | None:
 
 def known_labels(benchmark: Benchmark, domain: str) -> Tensor:
     """Return the labels of a domain that must have them."""
-    found = labels(benchmark, domain)
-    if found is None:
+    truth = labels(benchmark, domain)
+    if truth is None:
         raise DataRefused(
-            f"{domain} of {benchmark.name} has no labels; a source needs its images in one folder a class."
+            f"{domain} of {benchmark.name} has no labels; a source needs one folder of images per class."
         )
-    return found
+    return truth

@@ -1,6 +1,6 @@
 """The pool of strong augmentations (FixMatch, Sohn et al. 2020), on batches of float images in [0, 1].
 
-Each operation takes one number u in [0, 1) an image and turns it into its own magnitude. There are
+Each operation takes one number u in [0, 1) per image and turns it into its own magnitude. There are
 two kinds. *Geometric* operations say where each pixel comes from, as a 3 x 3 matrix from output to
 input coordinates, so any number of them cost one resampling. *Photometric* operations change values.
 """
@@ -69,7 +69,7 @@ def autocontrast(images: Tensor, u: Tensor) -> Tensor:
 
 def brightness(images: Tensor, u: Tensor) -> Tensor:
     """Blend with black."""
-    return images * _kept(u)
+    return images * _image_share(u)
 
 
 def color(images: Tensor, u: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ def equalize(images: Tensor, u: Tensor) -> Tensor:
     """Spread the values of each channel evenly, by Pillow's rule on 256 levels.
 
     A level maps to the number of pixels below it in units of ``step`` pixels, where 255 steps hold
-    all pixels but the brightest ones. Channels with less than one pixel a step stay as they are.
+    all pixels but the brightest ones. Channels with less than one pixel per step stay as they are.
     """
     levels = _to_bytes(images).long().flatten(2)
     histogram = torch.zeros(*levels.shape[:2], 256, dtype=torch.long, device=images.device)
@@ -126,22 +126,14 @@ def solarize(images: Tensor, u: Tensor) -> Tensor:
 
 
 GEOMETRIC: dict[str, Geometric] = {
-    "rotate": rotate,
-    "shear_x": shear_x,
-    "shear_y": shear_y,
-    "translate_x": translate_x,
-    "translate_y": translate_y,
+    operation.__name__: operation for operation in (rotate, shear_x, shear_y, translate_x, translate_y)
 }
 PHOTOMETRIC: dict[str, Photometric] = {
-    "autocontrast": autocontrast,
-    "brightness": brightness,
-    "color": color,
-    "contrast": contrast,
-    "equalize": equalize,
-    "identity": identity,
-    "posterize": posterize,
-    "sharpness": sharpness,
-    "solarize": solarize,
+    operation.__name__: operation
+    for operation in (
+        *(autocontrast, brightness, color, contrast, equalize),
+        *(identity, posterize, sharpness, solarize),
+    )
 }
 POOL = (*GEOMETRIC, *PHOTOMETRIC)
 """The names of all operations; a drawn operation is an index into it."""
@@ -150,19 +142,19 @@ POOL = (*GEOMETRIC, *PHOTOMETRIC)
 def displacement(drawn: Tensor, u: Tensor, aspect: float) -> Tensor:
     """Return the matrices (n, 3, 3) of n drawn operations; photometric ones move nothing."""
     matrices = _identities(u)
-    for rows, operation in zip(_takers(drawn)[: len(GEOMETRIC)], GEOMETRIC.values(), strict=True):
+    for rows, operation in zip(_rows_of_each(drawn)[: len(GEOMETRIC)], GEOMETRIC.values(), strict=True):
         matrices[rows] = operation(u[rows], aspect)
     return matrices
 
 
 def recolour(images: Tensor, drawn: Tensor, u: Tensor) -> None:
     """Apply to each image, in place, the operation it drew; geometric ones change no value."""
-    for rows, operation in zip(_takers(drawn)[len(GEOMETRIC) :], PHOTOMETRIC.values(), strict=True):
+    for rows, operation in zip(_rows_of_each(drawn)[len(GEOMETRIC) :], PHOTOMETRIC.values(), strict=True):
         if len(rows):
             images[rows] = operation(images[rows], u[rows].view(-1, 1, 1, 1))
 
 
-def _takers(drawn: Tensor) -> tuple[Tensor, ...]:
+def _rows_of_each(drawn: Tensor) -> tuple[Tensor, ...]:
     """Return, for each operation of the pool, the rows that drew it."""
     counts = drawn.bincount(minlength=len(POOL)).tolist()
     return torch.split(drawn.argsort(), counts)
@@ -183,13 +175,13 @@ def _either_way(u: Tensor, largest: float) -> Tensor:
     return (2 * u - 1) * largest
 
 
-def _kept(u: Tensor) -> Tensor:
-    """Return how much of the image a blend keeps, from 0.05 to 0.95."""
+def _image_share(u: Tensor) -> Tensor:
+    """Return the image's weight in a blend, from 0.05 to 0.95."""
     return 0.05 + 0.9 * u
 
 
 def _blend(base: Tensor, images: Tensor, u: Tensor) -> Tensor:
-    return base + _kept(u) * (images - base)
+    return base + _image_share(u) * (images - base)
 
 
 def _grey(images: Tensor) -> Tensor:

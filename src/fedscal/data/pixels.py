@@ -1,4 +1,4 @@
-"""Images that stay on disk: rows of a memory-mapped file, read when a batch asks for them."""
+"""Rows of images: cut into the clients' shards, and read from a mapped file one batch at a time."""
 
 from __future__ import annotations
 
@@ -7,14 +7,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedscal.core.errors import UsageError
 from fedscal.core.lazy import torch
 from fedscal.core.types import Images
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_KEPT = 64_000_000
-"""Bytes that may be read before the pages that hold them are given back."""
+_MOST_MAPPED = 64_000_000
+"""Bytes to read before their pages are released."""
+
+
+def shards(count: int, parts: int, generator: torch.Generator) -> list[Tensor]:
+    """Cut the rows 0..count-1 at random into ``parts`` shards whose sizes differ by at most one.
+
+    The cut uses no labels. With more parts than rows the last shards are empty.
+    """
+    if parts < 1:
+        raise UsageError(f"a domain cannot be cut into {parts} clients; give at least 1 client per domain.")
+    return list(torch.randperm(count, generator=generator).tensor_split(parts))
 
 
 def take(images: Images, rows: Tensor) -> Images:
@@ -25,8 +36,8 @@ def take(images: Images, rows: Tensor) -> Images:
 class _MappedFile:
     """A file of uint8 images of shape (n, C, H, W), in as little main memory as its readers need.
 
-    A page that was read once would stay in the process's memory for as long as the system has room, and
-    look as if the images had been loaded. Given back, it is still in the system's own cache of the file.
+    Pages that were read count as the process's memory until they are released; the system's file cache
+    keeps them all the same.
     """
 
     def __init__(self, path: Path, shape: tuple[int, int, int, int]) -> None:
@@ -39,16 +50,16 @@ class _MappedFile:
         return len(self._pixels)
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        taken = self._pixels[rows]
-        self._read += taken.numel()
-        if self._read > _KEPT and hasattr(self._map, "madvise"):
+        batch = self._pixels[rows]
+        self._read += batch.numel()
+        if self._read > _MOST_MAPPED and hasattr(self._map, "madvise"):
             self._map.madvise(mmap.MADV_DONTNEED)
             self._read = 0
-        return taken
+        return batch
 
 
 class MappedImages:
-    """Some rows of a file of uint8 images; nothing is read until it is asked for."""
+    """Some rows of a file of uint8 images; a batch is read when it is indexed."""
 
     def __init__(self, file: Tensor | _MappedFile, rows: Tensor | None = None) -> None:
         self._file = file

@@ -17,20 +17,20 @@ BENCHMARKS: dict[str, Benchmark] = {row.name: row for row in (DIGITS, ICONS, ICO
 
 
 def defaults_of(name: str) -> Mapping[str, int | float | str]:
-    """Return the keys that suit a benchmark; a folder has none, and is not read for it."""
+    """Return a benchmark's default keys; a folder has none, and is not read."""
     _refuse_unknown(name)
     return BENCHMARKS[name].defaults if name in BENCHMARKS else {}
 
 
 def is_folder(name: str) -> bool:
-    """Whether a name that is no registered benchmark's is a folder's."""
+    """Whether a name is a folder's and no registered benchmark's."""
     return bool(name) and name not in BENCHMARKS and Path(name).is_dir()
 
 
 def benchmark(
     name: str, skip_bad: bool = False, side: int = 0, classes: str = "", source: str = ""
 ) -> Benchmark:
-    """Return the benchmark of this name or folder, or say which name was probably meant.
+    """Return the benchmark of this name or folder, or suggest the nearest name.
 
     For a folder, ``skip_bad`` leaves files out that cannot be read, ``side`` is the size of its views,
     ``classes`` a subset of its classes, and ``source`` the domain that a model is trained on.

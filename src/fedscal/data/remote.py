@@ -1,4 +1,4 @@
-"""Sites of a federation of real machines as a benchmark: names only; their images never come here."""
+"""The sites of a federation of real machines as a benchmark: names only, no images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 def site_name(name: str) -> str:
-    """Return a site's name, if it can be one: it becomes a file name, and travels."""
+    """Return a site's name if it is valid: it becomes a file name and is sent."""
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"'{shown(name)}' is no name for a site: 1 to 63 letters, digits, - and _, the first a letter or "
@@ -30,11 +30,11 @@ def site_name(name: str) -> str:
 
 
 def sites_benchmark(name: str) -> Benchmark:
-    """Return the benchmark of ``flower:a+b+c``; classes, shape and views are the source model's to say."""
+    """Return the benchmark of ``flower:a+b+c``; classes, shape and views come from the source model."""
     names = [site_name(part) for part in name.removeprefix(PREFIX).split("+")]
-    twice = sorted({part for part in names if names.count(part) > 1})
-    if twice:
-        raise UsageError(f"{shown(name)} names {twice[0]} twice.")
+    repeated = sorted({part for part in names if names.count(part) > 1})
+    if repeated:
+        raise UsageError(f"{shown(name)} names {repeated[0]} twice.")
     return Benchmark(
         name=name,
         title="sites",
@@ -45,7 +45,7 @@ def sites_benchmark(name: str) -> Benchmark:
         build=_not_here,
         version=1,
         defaults={},
-        folder=Elsewhere(names),
+        folder=RemoteImages(names),
     )
 
 
@@ -53,8 +53,8 @@ def _not_here(domain: str) -> tuple[Tensor, Tensor]:
     raise DataRefused(f"the images of {domain} are at the site, and stay there.")
 
 
-class Elsewhere:
-    """Images that are at the sites: here there is nothing to read, to warn of or to find changed."""
+class RemoteImages:
+    """Images that are at the sites: nothing can be read or checked here."""
 
     empty: Sequence[str] = ()
 
@@ -62,22 +62,22 @@ class Elsewhere:
         self._names = sorted(names)
 
     def prepare(self, progress: Progress | None = None) -> None:
-        """Do nothing: every site decodes its own."""
+        """Do nothing: every site decodes its own images."""
 
     def images(self, domain: str) -> Images:
-        """Refuse: they are not here."""
+        """Refuse: the images are at the site."""
         return _not_here(domain)[0]
 
     def labels(self, domain: str) -> Tensor | None:
-        """Return none: a site that has labels keeps them."""
+        """Return None: labels stay at the site."""
         return None
 
     def digest(self) -> str:
         """Return a hash of the sites' names."""
         return sha256(",".join(self._names).encode())
 
-    def ordered(self, classes: Sequence[str]) -> Elsewhere:
-        """Change nothing: every site has its own copy of the model, and the order with it."""
+    def ordered(self, classes: Sequence[str]) -> RemoteImages:
+        """Change nothing: every site takes the order from its copy of the model."""
         return self
 
     def keys(self) -> Mapping[str, str]:
@@ -93,4 +93,4 @@ class Elsewhere:
         return ()
 
     def require_same_classes(self) -> None:
-        """Ask nothing: a site that does not know the model's classes is refused when it comes."""
+        """Check nothing: a site with other classes than the model's is refused when it connects."""

@@ -1,9 +1,9 @@
-"""Weak and strong views of a batch of images: one resampling for the batch, no loop over images.
+"""Weak and strong views of a batch of images: one resampling per batch, no loop over images.
 
 A weak view is a random resized crop, mirrored half of the time if asked. A strong view is another
-such crop and then two operations from the FixMatch pool. Whatever moves pixels is composed into one
-matrix an image and resampled once, before the operations that change values; so a rotated or
-shifted crop shows what truly lies beside it, and one even colour only beyond the image itself.
+such crop and then two operations from the FixMatch pool. All geometric operations are composed into
+one matrix per image and resampled once, before the operations that change values. So a rotated or
+shifted crop shows the pixels beside it, and a constant colour only outside the image.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _CROP_DRAWS = 5
 _STRONG_OPERATIONS = 2
 _LEAST_DEVIATION = 1e-3
-"""Added to an image's own deviation, so that an even image becomes zeros rather than noise."""
+"""Added to an image's own deviation, so that a constant image becomes zeros rather than noise."""
 _Range = tuple[float, float]
 
 
@@ -40,8 +40,8 @@ class AugmentedViews:
         crop_area: The least and the greatest share of the image that a crop keeps.
         crop_aspect: The least and the greatest stretch of its width against its height.
         flip: Whether to mirror half of the crops left to right.
-        side: The side of the views, square; the middle of the image for evaluation. None: as large as it.
-        beyond: What lies beside the image in a strong view, of values in [0, 1]: the colour of its ground.
+        side: The side of the views, square; the middle of the image for evaluation. None: the image's.
+        beyond: The value outside the image in a strong view, in [0, 1]: its background.
     """
 
     mean: tuple[float, ...] | None = None
@@ -59,7 +59,7 @@ class AugmentedViews:
     def weak(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Return a random crop of each image, enlarged to its size."""
         crops = self._crops(images, generator)
-        # A crop ends with the image, and black must not seep in at its edge: hence "border".
+        # "border", since a crop may touch the image's edge, where "zeros" would blend in black.
         return self._normalise(resample(_unit(images), crops, "border", self.side))
 
     def strong(self, images: Tensor, generator: torch.Generator) -> Tensor:
@@ -81,12 +81,12 @@ class AugmentedViews:
         return crop_matrices(draws, self.crop_area, self.crop_aspect, self.flip)
 
     def _normalise(self, images: Tensor) -> Tensor:
-        """Normalise in place: a view is a copy already, and another costs as much as the resampling."""
-        every = (1, 2, 3)
-        images -= images.mean(every, keepdim=True) if self.mean is None else _channels(self.mean, images)
+        """Normalise in place: a view is a copy already, and a second costs as much as the resampling."""
+        axes = (1, 2, 3)
+        images -= images.mean(axes, keepdim=True) if self.mean is None else _channels(self.mean, images)
         if self.std is not None:
             return images.div_(_channels(self.std, images))
-        return images.div_(images.square().mean(every, keepdim=True).sqrt() + _LEAST_DEVIATION)
+        return images.div_(images.square().mean(axes, keepdim=True).sqrt() + _LEAST_DEVIATION)
 
 
 def views_of(described: Mapping[str, object] | None, channels: int) -> AugmentedViews | None:
@@ -120,7 +120,7 @@ def _usable(views: AugmentedViews, channels: int) -> bool:
 
 
 def crop_matrices(draws: Tensor, area: _Range, aspect: _Range, flip: bool) -> Tensor:
-    """Turn five uniform draws an image (5, n) into the matrices (n, 3, 3) of random crops.
+    """Turn five uniform draws per image (5, n) into the matrices (n, 3, 3) of random crops.
 
     With area share a (uniform) and stretch r (uniform in its logarithm), a crop is sqrt(a r) of the
     image wide and sqrt(a / r) high, neither more than 1, and lies anywhere inside the image. A
@@ -151,7 +151,7 @@ def resample(images: Tensor, matrices: Tensor, beyond: str, side: int | None = N
     """
     count, _, height, width = images.shape
     height, width = (height, width) if side is None else (side, side)
-    # One product for the batch; affine_grid makes one an image, which takes ten times as long.
+    # One product for the batch; affine_grid makes one per image, which takes ten times as long.
     where = matrices[:, :2].reshape(2 * count, 3) @ _pixel_centres(height, width, images.device)
     grid = where.view(count, 2, height, width).permute(0, 2, 3, 1)
     return F.grid_sample(images, grid, mode="bilinear", padding_mode=beyond, align_corners=False)

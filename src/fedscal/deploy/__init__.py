@@ -1,1 +1,1 @@
-"""What to do with an adapted model: open it, ask it, hand it on."""
+"""Use an adapted model: load, predict, audit, export."""

@@ -1,4 +1,4 @@
-"""Check an adapted model on a few labelled images of the sites: for the verdict alone, never for training."""
+"""Evaluate an adapted model on a few labelled images of the sites, which are never used for training."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteAudit:
-    """How two models answer the same labelled images of a site.
+    """Two models' answers to the same labelled images of a site.
 
     Attributes:
         source: the source model, if there is one; the other fields compare the two.
@@ -92,18 +92,18 @@ class Audit:
 
     def table(self) -> Table:
         """Return the audit as a table."""
-        return Table("Audit on labelled images", _HEADER, [one.cells() for one in self.sites], _NOTES)
+        return Table("Audit on labelled images", _HEADER, [site.cells() for site in self.sites], _NOTES)
 
 
 def audit(adapted: Classifier, source: Classifier | None, folder: Path) -> Audit:
     """Ask the models about ``folder/<site>/<class>/*`` or ``folder/<class>/*``; then a row for all sites."""
     answers = {
-        site: (list(_right(adapted, known)), list(_right(source, known)) if source else [])
-        for site, known in _labelled(scan(folder), adapted.classes).items()
+        site: (list(_right(adapted, labelled)), list(_right(source, labelled)) if source else [])
+        for site, labelled in _labelled(scan(folder), adapted.classes).items()
     }
     if len(answers) > 1:
-        everywhere = zip(*answers.values(), strict=True)
-        after, before = (list(chain.from_iterable(parts)) for parts in everywhere)
+        columns = zip(*answers.values(), strict=True)
+        after, before = (list(chain.from_iterable(parts)) for parts in columns)
         answers[ALL] = after, before
     sites = [SiteAudit.of(site, after, before) for site, (after, before) in answers.items()]
     return Audit(adapted.card.weights_sha256, sites)
@@ -112,14 +112,14 @@ def audit(adapted: Classifier, source: Classifier | None, folder: Path) -> Audit
 def _labelled(tree: Tree, classes: Sequence[str]) -> Mapping[str, Sequence[File]]:
     """Return the files by site; folders that are named like classes are the classes of one site."""
     sites = as_one_domain(tree, tree.root.name).domains
-    for name in sorted({file.label or "" for found in sites.values() for file in found}):
+    for name in sorted({file.label or "" for files in sites.values() for file in files}):
         if name not in classes:
             raise DataRefused(f"{tree.root}: '{name}' is no class of the model{nearest(name, classes)}")
     return sites
 
 
-def _right(classifier: Classifier, known: Sequence[File]) -> Iterator[bool]:
-    for file, answer in zip(known, ask(classifier, [file.path for file in known]), strict=True):
+def _right(classifier: Classifier, files: Sequence[File]) -> Iterator[bool]:
+    for file, answer in zip(files, ask(classifier, [file.path for file in files]), strict=True):
         if answer.problem:
             raise DataRefused(f"{file.path}: {answer.problem}. Remove it, or repair it.")
         yield answer.label == file.label

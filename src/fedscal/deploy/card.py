@@ -1,4 +1,4 @@
-"""The model card that goes with an export: what it is, what it takes, how it did, where it ends."""
+"""The model card of an export: what it is, its input, its results, its limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedscal.methods import METHODS
 from fedscal.models.store import read_card, read_json
 
 AUDIT = "audit.json"
-"""Where ``fedscal audit`` leaves its numbers in a run directory, and the card finds them."""
+"""The file in a run directory to which ``fedscal audit`` writes and from which the card reads."""
 _LIMITS = (
     "It was adapted without labels. Accuracy is known only where a table above gives it; low entropy and "
     "other label-free signals do not prove that answers are right.",
@@ -32,7 +32,7 @@ _LIMITS = (
 
 
 def card_text(classifier: Classifier, run: Run | None) -> str:
-    """Return the card as Markdown, with what the model's run tells if there is one."""
+    """Return the card as Markdown, with the results of the model's run if there is one."""
     parts = [*_identity(classifier, run), *_input(classifier)]
     if run:
         parts += [
@@ -51,19 +51,19 @@ def run_of(classifier: Classifier) -> Run | None:
 
 
 def doubts(classifier: Classifier, run: Run) -> list[str]:
-    """Say why a user might want another model than this one; nothing if its run saw no reason."""
-    found = [f"the run warned: {text}" for text in warnings(run)]
+    """Return reasons to prefer another model to this one; none if the run gives no warning."""
+    reasons = [f"the run warned: {text}" for text in warnings(run)]
     chosen = run.summary.selected_round if run.summary else None
     selected = classifier.path.with_name("selected.safetensors")
     if classifier.path.stem == "last" and chosen not in (None, run.last_round) and selected.exists():
-        found.append(f"without labels one would rather choose round {chosen}: {selected}")
-    return found
+        reasons.append(f"without labels one would rather choose round {chosen}: {selected}")
+    return reasons
 
 
 def _identity(classifier: Classifier, run: Run | None) -> Iterator[str]:
     card = classifier.card
-    known = METHODS.get(card.method or "")
-    method = known.title if known else card.method or "source model"
+    registered = METHODS.get(card.method or "")
+    method = registered.title if registered else card.method or "source model"
     yield "# Model card: " + as_markdown(f"{method} from {card.source or 'an unnamed source'}")
     facts = {
         "Network": card.model,
@@ -82,8 +82,8 @@ def _source_hash(classifier: Classifier) -> str:
 
 
 def _source_accuracy(run: Run | None) -> str:
-    known = run.summary.source_accuracy if run and run.summary else None
-    return "" if known is None else percent(known)
+    accuracy = run.summary.source_accuracy if run and run.summary else None
+    return "" if accuracy is None else percent(accuracy)
 
 
 def _input(classifier: Classifier) -> Iterator[str]:
@@ -105,15 +105,15 @@ def _preparation(views: object) -> str:
 
 
 def _results(classifier: Classifier, run: Run) -> Iterator[str]:
-    """Tell how this model did, which is not the last round's if it is the source or the selected one."""
-    made = classifier.card.round or 0
-    then = replace(run, rounds=[line for line in run.rounds if line.round <= made], summary=None)
-    if not then.rounds:
+    """Report this model's own round, which is not the last for the source or the selected model."""
+    round_ = classifier.card.round or 0
+    until = replace(run, rounds=[line for line in run.rounds if line.round <= round_], summary=None)
+    if not until.rounds:
         return
     yield "## Results"
-    if outcome(then).accuracy.labelled:
-        yield _table(f"Accuracy {_moment(made, run.last_round)}", _accuracy_rows(then))
-    yield _table("Sites", _site_rows(then))
+    if outcome(until).accuracy.labelled:
+        yield _table(f"Accuracy {_moment(round_, run.last_round)}", _accuracy_rows(until))
+    yield _table("Sites", _site_rows(until))
 
 
 def _moment(round_: int, last: int) -> str:
@@ -139,8 +139,8 @@ def _audit(classifier: Classifier, run: Run) -> Iterator[str]:
 
 
 def _doubts(classifier: Classifier, run: Run) -> Iterator[str]:
-    if found := doubts(classifier, run):
-        yield "Beware:\n\n" + _list(map(as_markdown, found))
+    if reasons := doubts(classifier, run):
+        yield "Beware:\n\n" + _list(map(as_markdown, reasons))
 
 
 def _accuracy_rows(run: Run) -> Sequence[Mapping[str, str]]:
@@ -179,28 +179,28 @@ def _entropy(client: ClientRecord) -> str:
 def _audit_rows(sites: Sequence[SiteAudit]) -> Sequence[Mapping[str, str]]:
     return [
         {
-            "site": one.site,
-            "images": str(one.images),
-            "source model": str(one.source or ""),
-            "adapted": str(one.adapted),
+            "site": site.site,
+            "images": str(site.images),
+            "source model": str(site.source or ""),
+            "adapted": str(site.adapted),
         }
-        for one in sites
+        for site in sites
     ]
 
 
 def _traffic(run: Run) -> Iterator[str]:
     name = run.fact("method")
-    told = METHODS[name].reveals if name in METHODS else ""
+    extra = METHODS[name].reveals if name in METHODS else ""
     yield "## What left the sites"
     yield (
         "The weights that each site trained, its number of images, and scalars: losses, entropies, "
         "thresholds, times, and the accuracy where it has labels. No image, file name or single prediction."
-        + (f" This method also sends {told}." if told else "")
+        + (f" This method also sends {extra}." if extra else "")
     )
 
 
 def _table(title: str, rows: Sequence[Mapping[str, str]]) -> str:
-    """Return rows as Markdown, without columns that have nothing to say."""
+    """Return rows as Markdown, without empty columns."""
     empty = {"", percent(math.nan)}
     header = [name for name in rows[0] if any(row[name] not in empty for row in rows)] if rows else []
     return Table(title, header, [[row[name] for name in header] for row in rows]).markdown().rstrip()

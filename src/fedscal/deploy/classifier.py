@@ -1,4 +1,4 @@
-"""A model as it is used: from raw pixels to class probabilities."""
+"""A model for use: raw pixels in, class probabilities out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedscal.core.types import Views
 from fedscal.core.user_code import load_plugins
 from fedscal.data.registry import benchmark
 from fedscal.data.views import views_of
-from fedscal.models.device import put
+from fedscal.models.device import to_device
 from fedscal.models.network import Network
 from fedscal.models.registry import build_network, check_model
 from fedscal.models.store import ModelCard, find_model, load_model
@@ -41,7 +41,7 @@ class Classifier:
         module: from pixels of 0 to 255 to logits.
         classes: the class names in the order of the logits.
         shape: channels, height and width of an image.
-        card: all that was written beside the model.
+        card: the model's card.
         path: where it was loaded from.
     """
 
@@ -52,30 +52,30 @@ class Classifier:
     path: Path
 
     @classmethod
-    def open(cls, place: Path, device: str = "cpu", model: str = "") -> Classifier:
+    def open(cls, path: Path, device: str = "cpu", model: str = "") -> Classifier:
         """Open a model file, or the model of a run directory: its last round's unless named.
 
         Args:
-            place: the file or directory.
+            path: the file or directory.
             device: where to compute.
             model: the name of its network here, if not its card's: a backbone's folder may have moved.
         """
-        path = find_model(place)
-        weights, card = load_model(path.parent, path.stem)
+        file = find_model(path)
+        weights, card = load_model(file.parent, file.stem)
         shape, classes, name = card.shape, card.classes, model or card.model
         load_plugins(card.plugins)
         try:
             check_model(name)
         except UsageError as error:
-            raise _unfit(path, error) from error
-        network = build_network(name, shape, len(classes))  # a package or a permission that lacks is named
+            raise _unfit(file, error) from error
+        network = build_network(name, shape, len(classes))  # names a missing package or permission
         try:
             network.load_state_dict(weights)
             views = views_of(card.views, shape[0]) or benchmark(card.benchmark or "").views
         except (RuntimeError, UsageError) as error:
-            raise _unfit(path, error) from error
-        module = PixelsToLogits(put(network, device, "fp32"), views)
-        return cls(module.eval().requires_grad_(False), classes, shape, card, path)
+            raise _unfit(file, error) from error
+        module = PixelsToLogits(to_device(network, device, "fp32"), views)
+        return cls(module.eval().requires_grad_(False), classes, shape, card, file)
 
     def probabilities(self, pixels: Tensor) -> Tensor:
         """Return the class probabilities (n, J) of uint8 images."""

@@ -50,9 +50,9 @@ def parity(classifier: Classifier, data: bytes, sample: Tensor) -> float:
 
 def _converted(classifier: Classifier) -> bytes:
     with from_extra("onnx", "ONNX"):
-        import onnxscript  # noqa: F401  torch's exporter needs it and would say so at length
+        import onnxscript  # noqa: F401  torch's exporter needs it; its own error is long
     example = torch.zeros(2, *classifier.shape)
-    # Torch says what it skips without torchvision, and what of its own is deprecated: nothing for a user.
+    # Torch's warnings about torchvision and its own deprecations do not concern the user.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings(action="ignore", category=FutureWarning):
         program = torch.onnx.export(
@@ -66,8 +66,8 @@ def _converted(classifier: Classifier) -> bytes:
         )
     assert program is not None
     model = program.model_proto
-    said = {"classes": "\n".join(classifier.classes), "weights_sha256": classifier.card.weights_sha256}
-    for key, value in said.items():
+    facts = {"classes": "\n".join(classifier.classes), "weights_sha256": classifier.card.weights_sha256}
+    for key, value in facts.items():
         entry = model.metadata_props.add()
         entry.key, entry.value = key, value
     data: bytes = model.SerializeToString()

@@ -1,4 +1,4 @@
-"""Ask a model about a folder of images: a label and its probability for each."""
+"""Predict a folder of images: a label and its probability for each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says of a file; ``problem`` where it is no image."""
+    """A model's prediction for a file; ``problem`` if it is no image."""
 
     path: Path
     label: str = ""
@@ -31,11 +31,11 @@ class Answer:
     problem: str = ""
 
 
-def files_at(place: Path) -> list[Path]:
-    """Return the image files at or below a place; refuse one without any."""
-    paths = [place] if place.is_file() else image_files(place)
+def files_at(path: Path) -> list[Path]:
+    """Return the image files at or below a path; refuse a path without any."""
+    paths = [path] if path.is_file() else image_files(path)
     if not paths:
-        raise DataRefused(f"{place} holds no image files.")
+        raise DataRefused(f"{path} holds no image files.")
     return paths
 
 

@@ -22,15 +22,14 @@ from fedscal.core.types import ClientId
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.labels import labels
-from fedscal.data.partition import shards
-from fedscal.data.pixels import take
+from fedscal.data.pixels import shards, take
 from fedscal.data.registry import benchmark
 from fedscal.data.views import AugmentedViews, views_of
 from fedscal.experiment.records import check_domains
 from fedscal.experiment.spec import RunSpec
 from fedscal.methods import Method, build_objective, build_rule, method
 from fedscal.models.custom import check_permission
-from fedscal.models.device import find_device, put
+from fedscal.models.device import find_device, to_device
 from fedscal.models.network import Network
 from fedscal.models.registry import build_network, normalisation
 from fedscal.models.store import ModelCard, read_card
@@ -248,7 +247,7 @@ def network_of(spec: RunSpec, data: Benchmark) -> Network:
             f"micro_batch={spec.micro_batch}: the statistics of BatchNorm in {spec.model} are those of a "
             "whole batch; leave it 0, or lower batch_size."
         )
-    return put(network, spec.device, spec.precision)
+    return to_device(network, spec.device, spec.precision)
 
 
 def training_of(spec: RunSpec) -> Training:

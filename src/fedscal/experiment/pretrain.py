@@ -15,7 +15,7 @@ from fedscal.core.features import class_gaussians
 from fedscal.core.rng import stream
 from fedscal.core.types import Images, Views, Weights
 from fedscal.data.pixels import take
-from fedscal.models.device import device_memory, in_pieces
+from fedscal.models.device import microbatched, oom_hint
 from fedscal.models.network import Network, predict
 
 _FEWEST_IMAGES = 3
@@ -71,7 +71,7 @@ def pretrain(
         )
     test, train = held_out_rows(len(images), recipe.held_out, seed, groups)
     seen = take(images, train)
-    with device_memory():
+    with oom_hint():
         _fit(network, seen, labels[train], views, recipe, seed, on_epoch, micro_batch)
         predicted = predict(network, take(images, test), views.evaluate).logits.argmax(dim=1)
         known = predict(network, seen, views.evaluate)
@@ -116,7 +116,7 @@ def _fit(
     on_epoch: Callable[[], None],
     micro_batch: int,
 ) -> None:
-    forward = in_pieces(network, micro_batch)
+    forward = microbatched(network, micro_batch)
     optimizer = torch.optim.SGD(
         network.parameter_groups(recipe.lr),
         momentum=recipe.momentum,

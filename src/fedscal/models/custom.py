@@ -1,4 +1,4 @@
-"""Backbones of the user's own, ``package.module:factory``: code, and so only where code is allowed."""
+"""The user's own backbones, ``package.module:factory``: code, and so only where code is allowed."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def build_backbone(name: str, shape: tuple[int, int, int]) -> nn.Module:
 
 
 def call_factory(name: str, factory: Callable[..., Any], shape: tuple[int, int, int]) -> nn.Module:
-    """Call a user's factory; whatever goes wrong in it is named."""
+    """Call a user's factory; report any error in it."""
     try:
-        made = factory(shape)
+        backbone = factory(shape)
     except Exception as error:
         raise ModelRefused(f"model={name} failed: {type(error).__name__}: {first_line(error)}") from error
-    if not isinstance(made, torch.nn.Module):
-        raise ModelRefused(f"model={name} returned {type(made).__name__}, not a torch.nn.Module.")
-    return made
+    if not isinstance(backbone, torch.nn.Module):
+        raise ModelRefused(f"model={name} returned {type(backbone).__name__}, not a torch.nn.Module.")
+    return backbone
 
 
 def source_file(name: str) -> Path:
-    """Return the file in which a factory's module is written."""
+    """Return the source file of a factory's module."""
     return Path(str(import_user_module(name.partition(":")[0], f"model={name}").__file__))
 
 

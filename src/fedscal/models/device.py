@@ -1,4 +1,4 @@
-"""Where a network computes and how precisely, and what to do where a batch does not fit."""
+"""Device and precision of a network, and batches that do not fit into its memory."""
 
 from __future__ import annotations
 
@@ -24,56 +24,56 @@ _KIND = re.compile(
     r"vendor_id|cpu family|model|model name|cache size|CPU (implementer|architecture|variant|part)"
 )
 _ARITHMETIC = re.compile(r"s?sse|avx|fma|f16c|amx|xop|neon|asimd|sve|sme|bf16|i8mm|fphp")
-"""Features of a CPU by which libraries choose how to add and multiply; the others come and go with Linux."""
+"""CPU features by which libraries choose their arithmetic; the rest of the list varies with the kernel."""
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device of a name; ``auto`` is the first of CUDA, MPS and CPU that is there."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    """Return the device of a name; ``auto`` is the first available of CUDA, MPS and CPU."""
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
-        name = next(kind for kind, usable in there.items() if usable)
-    if not there[name]:
+        name = next(kind for kind, usable in available.items() if usable)
+    if not available[name]:
         raise UsageError(f"device={name}: torch sees no such device here; device=auto takes what there is.")
     return torch.device(name)
 
 
 def processor() -> str:
     """Return the kind of this CPU: its name, torch's kernels for it, and a hash of what else decides bits."""
-    told = _told(_CPUINFO)
-    kind = {name: value for name, value in told.items() if _KIND.fullmatch(name)}
-    features = sorted(filter(_ARITHMETIC.match, (told.get("flags") or told.get("Features") or "").split()))
-    name = told.get("model name") or platform.processor() or platform.machine()
+    cpu = _cpuinfo(_CPUINFO)
+    kind = {name: value for name, value in cpu.items() if _KIND.fullmatch(name)}
+    features = sorted(filter(_ARITHMETIC.match, (cpu.get("flags") or cpu.get("Features") or "").split()))
+    name = cpu.get("model name") or platform.processor() or platform.machine()
     kernels = torch.backends.cpu.get_cpu_capability()
     return f"{name}, {kernels}, {sha256(repr((sorted(kind.items()), features)).encode())[:8]}"
 
 
-def _told(path: Path) -> dict[str, str]:
-    """Return what Linux tells of the first CPU; nothing elsewhere."""
+def _cpuinfo(path: Path) -> dict[str, str]:
+    """Return Linux's description of the first CPU; empty on other systems."""
     first = path.read_text(errors="replace").split("\n\n")[0] if path.exists() else ""
     pairs = (line.partition(":") for line in first.splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def computes_in_bfloat16(precision: str, device: torch.device) -> bool:
-    """Whether a backbone computes in bfloat16; ``auto``: on CUDA devices that are made for it."""
+    """Whether a backbone computes in bfloat16; ``auto``: on CUDA devices that support it."""
     if precision == "auto":
         return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return precision == "bf16"
 
 
-def put(network: Network, device: str, precision: str) -> Network:
-    """Put a network where it shall compute."""
+def to_device(network: Network, device: str, precision: str) -> Network:
+    """Move a network to a device and set its precision."""
     network.to(find_device(device))
     network.in_bfloat16 = computes_in_bfloat16(precision, network.device)
     return network
 
 
-def in_pieces(network: Network, size: int) -> Callable[[Tensor], Prediction]:
-    """Return the network as one that never holds the activations of more than ``size`` images; 0: as it is.
+def microbatched(network: Network, size: int) -> Callable[[Tensor], Prediction]:
+    """Return a forward pass that holds the activations of at most ``size`` images; 0: the network itself.
 
-    A batch passes in pieces that forget their activations. The loss is that of the whole batch, and each
-    piece is computed once more when its gradient is asked for. So the step is the whole batch's but for
-    the order of sums, whatever the loss is; it costs one more forward pass.
+    A batch passes in pieces with activation checkpointing: the loss is that of the whole batch, and each
+    piece is computed again for its gradient. So for any loss the step is the whole batch's but for the
+    order of sums; it costs one more forward pass.
     """
 
     def forward(images: Tensor) -> Prediction:
@@ -89,10 +89,10 @@ def in_pieces(network: Network, size: int) -> Callable[[Tensor], Prediction]:
 
 
 @contextmanager
-def device_memory() -> Iterator[None]:
-    """Say how a batch can be made to fit where a device has too little memory for it.
+def oom_hint() -> Iterator[None]:
+    """Say how to make a batch fit when the device runs out of memory.
 
-    Nothing is halved of itself: what else is on a device must not decide the bits of a result.
+    Nothing is halved automatically: what else is on a device must not change the bits of a result.
     """
     try:
         yield

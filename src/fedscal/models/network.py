@@ -16,8 +16,8 @@ from fedscal.core.types import Images, Prediction
 class Network(nn.Module):
     """Backbone -> linear bottleneck -> linear head, with no BatchNorm in the two new layers.
 
-    The network is the only thing that lives on another device: images are brought to ``device``, and what
-    the network says of them comes back to the CPU, where losses and labels are. Autograd follows.
+    Only the network is on another device: images are moved to ``device``, and predictions come back to the
+    CPU, where losses and labels are. Autograd follows.
 
     Args:
         backbone: maps images to (n, ``width``) features.
@@ -46,8 +46,8 @@ class Network(nn.Module):
     def forward(self, images: Tensor) -> Prediction:
         """Return features and logits of a batch of images."""
         with torch.autocast(images.device.type, torch.bfloat16) if self.in_bfloat16 else nullcontext():
-            found = self.backbone(images)
-        features = self.bottleneck(found.to(self.bottleneck.weight.dtype))
+            pooled = self.backbone(images)
+        features = self.bottleneck(pooled.to(self.bottleneck.weight.dtype))
         return Prediction(features.cpu(), self.head(features).cpu())
 
     @property
@@ -61,7 +61,7 @@ class Network(nn.Module):
 
     @property
     def first_layer(self) -> str:
-        """The name of the weights that see the image first."""
+        """The name of the first layer's weights."""
         return next(name for name, parameter in self.named_parameters() if name.endswith("weight"))
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
@@ -82,7 +82,7 @@ class Network(nn.Module):
 def predict(
     network: Network, images: Images, view: Callable[[Tensor], Tensor], batch_size: int = 256
 ) -> Prediction:
-    """Return what the network, in evaluation mode, says of every image in the given view."""
+    """Return the network's predictions of every image in a view, in evaluation mode."""
     network.eval()
     parts = [network(view(batch.to(network.device))) for batch in images.split(batch_size)]
     return Prediction(torch.cat([p.features for p in parts]), torch.cat([p.logits for p in parts]))

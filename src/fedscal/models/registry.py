@@ -1,4 +1,4 @@
-"""Networks by name. What a name needs is imported when its network is built."""
+"""Networks by name; their modules are imported when the network is built."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from fedscal.models.network import Network
 
 Shape = tuple[int, int, int]
-_HUGGING_FACE, _TIMM = "hf:", "timm:"
+HUGGING_FACE, TIMM = "hf:", "timm:"
 _PRETRAINED_RATE = 0.1
 """The backbone's share of the learning rate in the paper, where it comes with weights."""
 
 
 def _convnet(shape: Shape, classes: int) -> Network:
-    from fedscal.models.convnet import ConvNet
+    from fedscal.models.backbones import ConvNet
     from fedscal.models.network import Network
 
     if min(shape[1:]) < ConvNet.least_side:
@@ -35,7 +35,7 @@ def _convnet(shape: Shape, classes: int) -> Network:
 
 
 def _efficientnet_lite0(shape: Shape, classes: int) -> Network:
-    from fedscal.models.efficientnet import EfficientNetLite0
+    from fedscal.models.backbones import EfficientNetLite0
     from fedscal.models.network import Network
 
     return Network(EfficientNetLite0(), EfficientNetLite0.width, classes, backbone_rate=_PRETRAINED_RATE)
@@ -59,7 +59,7 @@ def network_around(name: str, factory: Callable[[Shape], nn.Module]) -> Callable
 def _around(backbone: nn.Module, name: str, shape: Shape, classes: int, rate: float | None = None) -> Network:
     from fedscal.models.network import Network
 
-    # A backbone may say itself how fast it adapts.
+    # A backbone may set its own rate.
     rate = float(getattr(backbone, "backbone_rate", _PRETRAINED_RATE)) if rate is None else rate
     return Network(backbone, feature_width(backbone, name, shape), classes, backbone_rate=rate)
 
@@ -82,47 +82,47 @@ def build_network(name: str, shape: Shape, classes: int, seed: int = 0) -> Netwo
 
 
 def _backbone(name: str, shape: Shape) -> tuple[nn.Module, float | None]:
-    """Return a backbone of another library or a user, and its share of the learning rate if that is known."""
-    if name.startswith(_HUGGING_FACE):
+    """Return a backbone of another library or a user, and its share of the learning rate if known."""
+    if name.startswith(HUGGING_FACE):
         from fedscal.models.huggingface import HuggingFaceBackbone
 
-        return HuggingFaceBackbone(name.removeprefix(_HUGGING_FACE)), _PRETRAINED_RATE
-    if name.startswith(_TIMM):
+        return HuggingFaceBackbone(name.removeprefix(HUGGING_FACE)), _PRETRAINED_RATE
+    if name.startswith(TIMM):
         from fedscal.models import timm_models
 
-        place = name.removeprefix(_TIMM)
-        rate = _PRETRAINED_RATE if timm_models.starts_trained(place) else 1.0
-        return timm_models.TimmBackbone(place), rate
+        model = name.removeprefix(TIMM)
+        rate = _PRETRAINED_RATE if timm_models.starts_trained(model) else 1.0
+        return timm_models.TimmBackbone(model), rate
     return custom.build_backbone(name, shape), None
 
 
 def feature_width(backbone: nn.Module, name: str, shape: Shape) -> int:
-    """Return how many features a backbone gives an image of this shape, by showing it two."""
+    """Return a backbone's number of features for images of this shape, by a pass with two."""
     try:
         with torch.no_grad():
-            found = backbone.eval()(torch.zeros(2, *shape))
+            features = backbone.eval()(torch.zeros(2, *shape))
     except Exception as error:
         size = " x ".join(map(str, shape))
         raise ModelRefused(f"model={name} cannot take images of {size}: {first_line(error)}") from error
-    if not isinstance(found, torch.Tensor) or found.ndim != 2 or len(found) != 2:
-        what = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
+    if not isinstance(features, torch.Tensor) or features.ndim != 2 or len(features) != 2:
+        what = tuple(features.shape) if isinstance(features, torch.Tensor) else type(features).__name__
         raise ModelRefused(f"model={name} makes {what} of two images, not (2, features).")
-    return found.shape[1]
+    return features.shape[1]
 
 
 def check_model(name: str) -> None:
-    """Say which model was probably meant by a name that is none; nothing is loaded or imported."""
-    known = name.startswith((_HUGGING_FACE, _TIMM)) or custom.is_factory(name)
-    if name not in MODELS and not known:
+    """Refuse an unknown model and suggest the nearest name; nothing is loaded or imported."""
+    external = name.startswith((HUGGING_FACE, TIMM)) or custom.is_factory(name)
+    if name not in MODELS and not external:
         raise UsageError(f"model={shown(name)}: no such model{nearest(name, MODELS)}; {_ORIGINS}")
 
 
 def fingerprint(name: str) -> str:
-    """Return a hash of the local files that a model's name stands for; empty if there are none."""
-    if name.startswith(_HUGGING_FACE):
-        folder = Path(name.removeprefix(_HUGGING_FACE))
+    """Return a hash of a model's local files; empty if there are none."""
+    if name.startswith(HUGGING_FACE):
+        folder = Path(name.removeprefix(HUGGING_FACE))
         return _sha256([path for kind in ("*.json", "*.safetensors") for path in folder.glob(kind)])
-    if name.startswith(_TIMM):
+    if name.startswith(TIMM):
         return _sha256([Path(name.rpartition("@")[2])])
     return _sha256([custom.source_file(name)]) if custom.is_factory(name) else ""
 
@@ -134,12 +134,12 @@ def _sha256(paths: Sequence[Path]) -> str:
 
 def normalisation(name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     """Return the mean and deviation of the images that a model was trained with; None: the data set's."""
-    if name.startswith(_HUGGING_FACE):
+    if name.startswith(HUGGING_FACE):
         from fedscal.models import huggingface
 
-        return huggingface.normalisation(name.removeprefix(_HUGGING_FACE))
-    if name.startswith(_TIMM):
+        return huggingface.normalisation(name.removeprefix(HUGGING_FACE))
+    if name.startswith(TIMM):
         from fedscal.models import timm_models
 
-        return timm_models.normalisation(name.removeprefix(_TIMM))
+        return timm_models.normalisation(name.removeprefix(TIMM))
     return None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedscal.core import documents, files, weights
 from fedscal.core.convert import convert, dump, rest
-from fedscal.core.errors import ModelRefused
+from fedscal.core.errors import ModelRefused, some
 from fedscal.core.types import Weights
 
 if TYPE_CHECKING:
@@ -19,21 +19,22 @@ if TYPE_CHECKING:
 _PREFERRED = ("last", "model", "selected", "source")
 _LARGEST_SIDE = 16_384
 _MOST_CLASSES = 100_000
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCard:
-    """What is written beside a model, in JSON.
+    """The JSON file beside a model.
 
     Attributes:
         shape: channels, height and width of an image.
         classes: the names of the classes, in the order of the outputs.
         views: how images are shown to it, see ``data.views``; None: as the benchmark says.
-        notes: small numbers of the server about its clients.
+        notes: scalars of the server about its clients.
         source_accuracy: on held-out source images, in percent.
         made_from: all that decides the bits of a source model.
         plugins: modules of users that its network comes from.
-        others: what other programs have added.
+        others: keys that other programs have added.
     """
 
     model: str
@@ -71,7 +72,7 @@ def model_files(name: str, model: Weights, card: ModelCard) -> dict[str, bytes]:
 
 
 def load_model(folder: Path, name: str) -> tuple[dict[str, Tensor], ModelCard]:
-    """Load a model and its card; a file that is not exactly what was written is refused."""
+    """Load a model and its card; refuse a file whose hash is not the card's."""
     card = _card(folder / f"{name}.json")
     return read_tensors(folder / f"{name}.safetensors", card.file_sha256), card
 
@@ -90,7 +91,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _card(path: Path) -> ModelCard:
-    """Read a card; what it says may be little, but must be of the right kind."""
+    """Read a card; keys may be missing, but their types must be right."""
     value = read_json(path)
     try:
         json.dumps(value, ensure_ascii=False).encode()
@@ -115,20 +116,30 @@ def read_tensors(path: Path, expected_sha256: str | None) -> dict[str, Tensor]:
     return weights.from_bytes(data, str(path))
 
 
-def find_model(place: Path) -> Path:
-    """Return the safetensors file that a user means by a file, a model folder or a run directory."""
-    if place.suffix == ".safetensors":
-        return place
-    folder = place / "model" if (place / "model").is_dir() else place
+def find_model(path: Path) -> Path:
+    """Return the safetensors file of a path: the file itself, a model folder or a run directory."""
+    if path.suffix == ".safetensors":
+        return path
+    folder = path / "model" if (path / "model").is_dir() else path
     for name in _PREFERRED:
         if (folder / f"{name}.safetensors").exists():
             return folder / f"{name}.safetensors"
-    several = sorted(path.name for path in folder.glob("*.safetensors"))
+    several = sorted(file.name for file in folder.glob("*.safetensors"))
     if several:
         raise ModelRefused(f"{folder} holds several models: name one of {', '.join(several)}.")
-    raise ModelRefused(f"{place} holds no model.")
+    raise ModelRefused(f"{path} holds no model.")
 
 
-def read_card(place: str) -> ModelCard:
-    """Return what is written beside a model."""
-    return _card(find_model(Path(place)).with_suffix(".json"))
+def read_card(path: str) -> ModelCard:
+    """Return a model's card."""
+    return _card(find_model(Path(path)).with_suffix(".json"))
+
+
+def check_state_dict(
+    name: str, missing: Iterable[str], strange: Iterable[str], misshaped: Iterable[str]
+) -> None:
+    """Refuse a file whose tensors are not exactly the model's; name the first ones that differ."""
+    problems = {"lack": missing, "hold, beyond the model,": strange, "have in another shape": misshaped}
+    for problem, names in problems.items():
+        if listed := sorted(names):
+            raise ModelRefused(f"{name}: its weights {problem} {some(listed, _MOST_NAMED)}.")

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from fedscal.core import weights
 from fedscal.core.errors import ModelRefused, UsageError, first_line
 from fedscal.core.extras import from_extra
-from fedscal.models.strict import refuse_differences
+from fedscal.models.registry import TIMM
+from fedscal.models.store import check_state_dict
 
-PREFIX = "timm:"
 _PRETRAINED = "pretrained"
 
 
@@ -23,12 +23,12 @@ class TimmBackbone(nn.Module):
     may fetch anything.
     """
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, model: str) -> None:
         super().__init__()
-        name, _, origin = place.partition("@")
+        name, _, origin = model.partition("@")
         self.layers = _create(name, origin == _PRETRAINED)
         if origin and origin != _PRETRAINED:
-            _fill(self.layers, Path(origin), f"model={PREFIX}{place}")
+            _fill(self.layers, Path(origin), f"model={TIMM}{model}")
 
     def forward(self, images: Tensor) -> Tensor:
         """Return (n, d) features; a grey image counts as equal channels."""
@@ -36,29 +36,29 @@ class TimmBackbone(nn.Module):
         return features
 
 
-def starts_trained(place: str) -> bool:
-    """Whether a name says where trained weights are."""
-    return "@" in place
+def starts_trained(model: str) -> bool:
+    """Whether a name gives trained weights."""
+    return "@" in model
 
 
-def normalisation(place: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def normalisation(model: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and deviation that timm's weights of this name were trained with."""
-    name = place.partition("@")[0]
+    name = model.partition("@")[0]
     config = _timm(name).models.get_pretrained_cfg(name)
     if config is None:
-        raise UsageError(f"model={PREFIX}{name}: timm knows no such model.")
+        raise UsageError(f"model={TIMM}{name}: timm knows no such model.")
     return tuple(config.mean), tuple(config.std)
 
 
 def _timm(name: str) -> Any:
     try:
-        with from_extra("timm", f"model={PREFIX}{name}"):
+        with from_extra("timm", f"model={TIMM}{name}"):
             import timm
     except UsageError:
         raise
-    except Exception as error:  # a torchvision that does not fit torch raises what it likes
+    except Exception as error:  # a torchvision that does not fit torch raises anything
         raise UsageError(
-            f"model={PREFIX}{name}: timm cannot be imported ({first_line(error)}); it needs the torchvision "
+            f"model={TIMM}{name}: timm cannot be imported ({first_line(error)}); it needs the torchvision "
             "made for this torch. model=hf:<folder> needs none."
         ) from error
     return timm
@@ -68,20 +68,20 @@ def _create(name: str, pretrained: bool) -> Any:
     timm = _timm(name)
     try:
         return timm.create_model(name, pretrained=pretrained, num_classes=0)
-    except Exception as error:  # unknown names, and all that can go wrong with a download
-        raise ModelRefused(f"model={PREFIX}{name} cannot be made by timm: {first_line(error)}") from error
+    except Exception as error:  # unknown names, and any failure of a download
+        raise ModelRefused(f"model={TIMM}{name} cannot be made by timm: {first_line(error)}") from error
 
 
 def _fill(layers: Any, path: Path, name: str) -> None:
-    """Load a file of timm's own names; the classifier in it, if there is one, is left out."""
+    """Load a file with timm's tensor names, without its classifier."""
     try:
-        found = weights.from_bytes(path.read_bytes(), str(path))
+        tensors = weights.from_bytes(path.read_bytes(), str(path))
     except OSError as error:
         raise ModelRefused(f"{path} cannot be read ({error.strerror})") from error
-    said = layers.pretrained_cfg.get("classifier") or ()
-    heads = tuple(f"{head}." for head in ([said] if isinstance(said, str) else said))
-    kept = {key: tensor for key, tensor in found.items() if not key.startswith(heads)}
+    classifier = layers.pretrained_cfg.get("classifier") or ()
+    heads = tuple(f"{head}." for head in ([classifier] if isinstance(classifier, str) else classifier))
+    used = {key: tensor for key, tensor in tensors.items() if not key.startswith(heads)}
     wanted = layers.state_dict()
-    misshaped = [key for key in kept.keys() & wanted.keys() if kept[key].shape != wanted[key].shape]
-    refuse_differences(name, wanted.keys() - kept.keys(), kept.keys() - wanted.keys(), misshaped)
-    layers.load_state_dict(kept)
+    misshaped = [key for key in used.keys() & wanted.keys() if used[key].shape != wanted[key].shape]
+    check_state_dict(name, wanted.keys() - used.keys(), used.keys() - wanted.keys(), misshaped)
+    layers.load_state_dict(used)

@@ -1,4 +1,4 @@
-"""The paper's data sets: how to know them on disk, whatever their folders are called, and the real ones."""
+"""The paper's data sets as published, and how to recognise them on disk by their folders."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class DataSet:
     classes: tuple[str, ...]
     aliases: Mapping[str, tuple[str, ...]]
 
-    def folders(self, found: Sequence[str]) -> dict[str, str] | None:
+    def folders(self, names: Sequence[str]) -> dict[str, str] | None:
         """Return the folder of each domain, if they are all there; case, blanks and hyphens do not matter."""
-        plain = {_plain(folder): folder for folder in found}
-        names = {
+        plain = {_plain(folder): folder for folder in names}
+        matches = {
             domain: next((plain[key] for key in self._spellings(domain) if key in plain), None)
             for domain in self.domains
         }
-        known = {domain: folder for domain, folder in names.items() if folder is not None}
-        return known if len(known) == len(self.domains) else None
+        folders = {domain: folder for domain, folder in matches.items() if folder is not None}
+        return folders if len(folders) == len(self.domains) else None
 
     def domain(self, name: str) -> str | None:
-        """Return the domain that a name means."""
+        """Return the domain of a name."""
         return next((domain for domain in self.domains if _plain(name) in self._spellings(domain)), None)
 
     def _spellings(self, domain: str) -> list[str]:
@@ -66,47 +66,47 @@ class Copy:
     root: Path
     folders: Mapping[str, str]
 
-    def flaws(self, found: Benchmark) -> Iterator[str]:
-        """Say where these images are not the published ones; nothing if they seem to be."""
+    def flaws(self, data: Benchmark) -> Iterator[str]:
+        """Name the differences from the published images; none if they seem the same."""
         title = self.dataset.title
-        strange = sorted(set(found.domains) - set(self.folders.values()))
+        strange = sorted(set(data.domains) - set(self.folders.values()))
         if strange:
             yield f"{title} has no domain {some(strange, _MOST_NAMED)}"
-        if sorted(map(_plain, found.classes)) != sorted(map(_plain, self.dataset.classes)):
-            yield _other_classes(title, self.dataset.classes, found.classes)
-        assert isinstance(found.folder, Folder), "a copy is a folder"
+        if sorted(map(_plain, data.classes)) != sorted(map(_plain, self.dataset.classes)):
+            yield _other_classes(title, self.dataset.classes, data.classes)
+        assert isinstance(data.folder, Folder), "a copy is a folder"
         for domain, images in self.dataset.domains.items():
-            here = len(found.folder.tree.domains[self.folders[domain]])
-            if images and here != images:
-                yield f"{domain} of {title} has {images:,} images, {self.folders[domain]} here {here:,}"
+            count = len(data.folder.tree.domains[self.folders[domain]])
+            if images and count != images:
+                yield f"{domain} of {title} has {images:,} images, {self.folders[domain]} here {count:,}"
 
 
 def locate(wanted: Sequence[DataSet], roots: Sequence[Path]) -> dict[str, Copy]:
     """Return which of the wanted data sets the folders hold, by name; a folder with none is refused."""
-    found: dict[str, Copy] = {}
+    copies: dict[str, Copy] = {}
     for root in roots:
         if not root.is_dir():
             raise DataRefused(f"--data {root} is not a folder.")
-        place = root.resolve()
-        domains = benchmark(str(place)).domains
-        fitting = [(one, folders) for one in wanted if (folders := one.folders(domains))]
+        path = root.resolve()
+        domains = benchmark(str(path)).domains
+        fitting = [(dataset, folders) for dataset in wanted if (folders := dataset.folders(domains))]
         if not fitting:
-            known = "; or ".join(f"{', '.join(one.domains)} ({one.title})" for one in wanted)
+            needed = "; or ".join(f"{', '.join(dataset.domains)} ({dataset.title})" for dataset in wanted)
             raise DataRefused(
-                f"--data {root} holds the folders {some(domains, _MOST_NAMED)}; needed: {known}."
+                f"--data {root} holds the folders {some(domains, _MOST_NAMED)}; needed: {needed}."
             )
-        for one, folders in fitting:
-            if one.name in found:
-                raise DataRefused(f"--data {root} and {found[one.name].root} both hold {one.title}.")
-            found[one.name] = Copy(one, place, folders)
-    return found
+        for dataset, folders in fitting:
+            if dataset.name in copies:
+                raise DataRefused(f"--data {root} and {copies[dataset.name].root} both hold {dataset.title}.")
+            copies[dataset.name] = Copy(dataset, path, folders)
+    return copies
 
 
-def _other_classes(title: str, wanted: Sequence[str], found: Sequence[str]) -> str:
-    have = {_plain(name) for name in found}
-    absent = [name for name in wanted if _plain(name) not in have]
+def _other_classes(title: str, wanted: Sequence[str], classes: Sequence[str]) -> str:
+    plain = {_plain(name) for name in classes}
+    absent = [name for name in wanted if _plain(name) not in plain]
     lacking = f", without {some(absent, _MOST_NAMED)}" if absent else ""
-    return f"{title} has {len(wanted)} classes, the folder {len(found)}{lacking}"
+    return f"{title} has {len(wanted)} classes, the folder {len(classes)}{lacking}"
 
 
 def _plain(name: str) -> str:
@@ -125,4 +125,4 @@ def _published() -> Iterator[DataSet]:
         yield DataSet(name, facts["title"], facts["domains"], tuple(facts["classes"]), aliases)
 
 
-DATASETS = {one.name: one for one in _published()}
+DATASETS = {dataset.name: dataset for dataset in _published()}

@@ -1,4 +1,4 @@
-"""How the paper's figures are drawn: plain numbers in, an svg element out."""
+"""Draw the paper's figures: plain numbers in, an svg element out."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from fedscal.report.svg import drawing, label, to_svg
 _BINS = 30
 _PERPLEXITY = 30.0
 _WIDE = 10
-"""Values of a key that are farther apart than this factor stand on a logarithmic axis."""
+"""Values of a key that span more than this factor get a logarithmic axis."""
 Array = npt.NDArray[Any]
 
 
 def bars(title: str, paper: Mapping[str, float], ours: Mapping[str, tuple[float, float]]) -> str:
-    """Draw a pair of bars a method: the paper's accuracy, and ours with its deviation."""
-    places, width = np.arange(len(ours)), 0.4
+    """Draw one pair of bars per method: the paper's accuracy, and ours with its deviation."""
+    positions, width = np.arange(len(ours)), 0.4
     means = [mean for mean, _ in ours.values()]
     deviations = [spread if math.isfinite(spread) else 0.0 for _, spread in ours.values()]
     with drawing():
         figure, (axis,) = canvas(3.2)
-        axis.bar(places - width / 2, [paper[name] for name in ours], width, color=ABSENT, label="paper")
-        axis.bar(places + width / 2, means, width, yerr=deviations, color=COLOURS[0], label="ours")
-        axis.set_xticks(places, [label(name) for name in ours], rotation=20)
+        axis.bar(positions - width / 2, [paper[name] for name in ours], width, color=ABSENT, label="paper")
+        axis.bar(positions + width / 2, means, width, yerr=deviations, color=COLOURS[0], label="ours")
+        axis.set_xticks(positions, [label(name) for name in ours], rotation=20)
         axis.set_ylabel("accuracy, %")
         axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
         return to_svg(figure, "bars", title)
 
 
 def sweep(name: str, title: str, key: str, curves: Mapping[str, Mapping[float, tuple[float, float]]]) -> str:
-    """Draw accuracy over the values of a key, a curve a source, with deviations as bars.
+    """Draw accuracy over the values of a key, one curve per source, with deviations as bars.
 
     Args:
         name: a name for the svg's ids.
         title: what is drawn.
-        key: the key that moves.
+        key: the key that varies.
         curves: by source and value of the key, mean and deviation.
     """
     with drawing():
@@ -75,7 +75,7 @@ def densities(title: str, entropies: Mapping[str, tuple[Array, float]]) -> str:
 
 
 def embeddings(title: str, features: Mapping[str, Array], labels: Array) -> str:
-    """Draw the t-SNE of each model's features side by side, a colour a class; the same for equal features."""
+    """Draw the t-SNE of each model's features side by side, one colour per class."""
     with drawing():
         figure, axes = canvas(3.0, 1, len(features))
         for axis, (model, values) in zip(axes, features.items(), strict=True):
@@ -87,8 +87,8 @@ def embeddings(title: str, features: Mapping[str, Array], labels: Array) -> str:
 def embedded(features: Array) -> Array:
     """Return the t-SNE of features, with a fixed seed."""
     perplexity = min(_PERPLEXITY, (len(features) - 1) / 3)
-    found: Array = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(features)
-    return found
+    points: Array = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(features)
+    return points
 
 
 def _scatter(axis: Axes, points: Array, labels: Sequence[int] | Array) -> None:

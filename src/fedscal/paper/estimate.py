@@ -1,4 +1,4 @@
-"""How long a table will take here: one batch of the real model is timed, and passes are counted."""
+"""Estimate how long a table will take here: time one batch of the real model, and count the passes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fedscal.models.network import Network
 from fedscal.paper.tables import Entry, distinct_cells
 
 _IMAGES = 8
-"""Images of the timed batch on a CPU, where the time is proportional to them, and of the counted round."""
+"""Images of the timed batch on a CPU, where time is proportional to them, and of the counted round."""
 _REPEATS = 3
 _DAY = 86400.0
 _SIDE = 8
@@ -40,7 +40,7 @@ _SIDE = 8
 
 @dataclass(frozen=True)
 class Passes:
-    """How often each image of a participant goes through the network in a round."""
+    """Passes through the network per image of a participant in one round."""
 
     forward: int
     forward_backward: int
@@ -48,7 +48,7 @@ class Passes:
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds that an image takes, views included, and where that was measured."""
+    """Seconds per image, views included, and where they were measured."""
 
     forward: float
     forward_backward: float
@@ -56,7 +56,7 @@ class Pace:
 
 
 def passes(spec: RunSpec, clusters: int) -> Passes:
-    """Count the passes of a round where they are made: a miniature client plays one.
+    """Count the passes of a round by running it with a miniature client.
 
     Args:
         spec: the run.
@@ -67,9 +67,9 @@ def passes(spec: RunSpec, clusters: int) -> Passes:
     model = snapshot(network.state_dict())
     blended = [f"cluster-{number:03}" for number in range(clusters)]
     names = blended if isinstance(objective.start, Blend) else ["server", "source"]
-    seen: Counter[bool] = Counter()
+    counts: Counter[bool] = Counter()
     network.register_forward_pre_hook(
-        lambda _, inputs: seen.update({torch.is_grad_enabled(): len(inputs[0])})
+        lambda _, inputs: counts.update({torch.is_grad_enabled(): len(inputs[0])})
     )
     local_update(
         Package(2, 1e-6, dict.fromkeys(names, model)),
@@ -80,7 +80,7 @@ def passes(spec: RunSpec, clusters: int) -> Passes:
         Streams(spec.seed, "miniature", 2),
         network,
     )
-    return Passes(seen[False] // _IMAGES, seen[True] // _IMAGES)
+    return Passes(counts[False] // _IMAGES, counts[True] // _IMAGES)
 
 
 def seconds_of_run(spec: RunSpec, images: Mapping[str, int], pace: Pace) -> float:
@@ -89,19 +89,19 @@ def seconds_of_run(spec: RunSpec, images: Mapping[str, int], pace: Pace) -> floa
     Args:
         spec: the run.
         images: the number of images of every domain.
-        pace: what an image takes.
+        pace: the seconds per image.
     """
     targets = {domain: n for domain, n in images.items() if domain != spec.source}
     total = sum(targets.values())
-    judged = total * pace.forward
+    evaluation = total * pace.forward
     if not method(spec.method).rule.trains:
-        return judged
+        return evaluation
     clients = len(targets) * spec.clients_per_domain
-    seen = total * math.ceil(spec.participation * clients) / clients
+    trained = total * math.ceil(spec.participation * clients) / clients
     needed = passes(spec, clusters=len(targets))
     each = needed.forward * pace.forward + needed.forward_backward * pace.forward_backward
-    # After a round every client judges the server's model, and every participant its own.
-    return judged + spec.rounds * (seen * each + judged + seen * pace.forward)
+    # After a round every client evaluates the server's model, and every participant its own.
+    return evaluation + spec.rounds * (trained * each + evaluation + trained * pace.forward)
 
 
 def seconds_of_source(spec: RunSpec, images: int, pace: Pace) -> float:
@@ -132,8 +132,7 @@ def _noise(count: int, side: int) -> Tensor:
 def _timed(work: Callable[[], object], device: torch.device, threads: int) -> float:
     """Return the seconds of the fastest of some repetitions.
 
-    On a CPU it is the process's own time, shared by its threads: what else the machine does now need not go
-    on for days.
+    On a CPU it is the process's CPU time per thread, so that other load on the machine does not count.
     """
     spent = []
     for _ in range(_REPEATS):
@@ -141,8 +140,8 @@ def _timed(work: Callable[[], object], device: torch.device, threads: int) -> fl
         work()
         if device.type == "cuda":
             torch.cuda.synchronize()
-        own = (time.process_time() - used) / threads
-        spent.append(own if device.type == "cpu" else time.perf_counter() - started)
+        cpu = (time.process_time() - used) / threads
+        spent.append(cpu if device.type == "cpu" else time.perf_counter() - started)
     return min(spent)
 
 
@@ -159,15 +158,15 @@ def _step(network: Network, views: Views, batch: Tensor) -> None:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What remains to be done.
+    """The work that is left.
 
     Attributes:
         cells: the runs that are not finished, by row.
-        finished: how many are.
+        finished: the number of finished runs.
         seconds: of each row's runs together.
         sources: the seconds of the source models that they need; some may be in the cache.
         models: how many source models.
-        pace: what the estimate stands on, by data set.
+        pace: the measured pace, by data set.
     """
 
     cells: Mapping[str, Sequence[Cell]]
@@ -197,8 +196,8 @@ class Estimate:
         return sum(map(len, self.cells.values()))
 
     def sentences(self, jobs: int) -> list[str]:
-        """Say what it comes to, one run after another, and with several at a time."""
-        said = [
+        """Return the estimate in sentences, one run at a time and ``jobs`` at a time."""
+        paces = [
             f"{name}: an image takes {1000 * pace.forward:.1f} ms forward and "
             f"{1000 * pace.forward_backward:.1f} ms forward and backward ({pace.where})."
             for name, pace in self.pace.items()
@@ -206,10 +205,10 @@ class Estimate:
         text = f"{count(self.left, 'run')} to do, {self.finished} finished: about {_long(self.total)}"
         if jobs > 1:
             text += f", {_long(self.total / jobs)} with {jobs} at a time that do not slow each other"
-        return [*said, text + ", decoding of the images aside."]
+        return [*paces, text + ", decoding of the images aside."]
 
     def document(self) -> dict[str, Any]:
-        """Return the estimate for a program."""
+        """Return the estimate for JSON."""
         return {
             "runs": self.left,
             "finished": self.finished,

@@ -1,4 +1,4 @@
-"""The paper's figures from our runs; a figure whose runs are not there is left out."""
+"""The paper's figures from our runs; a figure without runs is left out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedscal.compare.comparison import source_tables
 from fedscal.core.extras import from_extra
 from fedscal.experiment.load import load_run
 from fedscal.losses import pearson_skewness
-from fedscal.paper.predictions import Look, look
+from fedscal.paper.predictions import ClientPredictions, client_predictions
 from fedscal.paper.printed import ALL, AVERAGE
 from fedscal.paper.result import Drawn, Result
 from fedscal.paper.scores import Score
@@ -19,21 +19,21 @@ from fedscal.paper.tables import BARS, LAMBDAS, TAU, Block, Entry
 FIGURES = 7
 """How many there are, if all can be drawn."""
 _FEWEST_IMAGES = 10
-"""Fewer images than that have no density and no neighbours to speak of."""
+"""With fewer images, density and neighbours mean nothing."""
 
 
 def check_drawing() -> None:
-    """Refuse before anything is run if what draws is not installed."""
+    """Refuse before anything is run if the drawing libraries are not installed."""
     _drawings()
 
 
 def draw(result: Result, advance: Callable[[], None] = lambda: None) -> list[Drawn]:
     """Return every figure that can be drawn from the finished runs of a result."""
-    found: list[Drawn] = []
-    for made in _figures(result, _drawings()):
-        found += [made] if made and made[2] else []
+    drawn: list[Drawn] = []
+    for figure in _figures(result, _drawings()):
+        drawn += [figure] if figure and figure[2] else []
         advance()
-    return found
+    return drawn
 
 
 def _figures(result: Result, drawings: ModuleType) -> Iterator[Drawn | None]:
@@ -43,10 +43,10 @@ def _figures(result: Result, drawings: ModuleType) -> Iterator[Drawn | None]:
     for block in (TAU, *LAMBDAS):
         yield _sweep(block, result.scores, drawings)
     copy = result.copies.get(BARS.dataset)
-    seen = look(bars, copy.folders) if copy else None
-    if seen and len(seen.labels) >= _FEWEST_IMAGES:
-        yield _entropies(seen, drawings)
-        yield _embedding(seen, drawings)
+    client = client_predictions(bars, copy.folders) if copy else None
+    if client and len(client.labels) >= _FEWEST_IMAGES:
+        yield _entropies(client, drawings)
+        yield _embedding(client, drawings)
 
 
 def _drawings() -> ModuleType:
@@ -57,15 +57,15 @@ def _drawings() -> ModuleType:
 
 def _bars(scores: Sequence[Score], drawings: ModuleType) -> Drawn | None:
     """Draw the methods over all sources, or from the first source that has runs."""
-    known = [
+    averages = [
         score
         for score in scores
         if score.block == BARS and score.target == AVERAGE and math.isfinite(score.mean())
     ]
-    if not known:
+    if not averages:
         return None
-    scope = ALL if any(score.source == ALL for score in known) else known[0].source
-    shown = [score for score in known if score.source == scope]
+    scope = ALL if any(score.source == ALL for score in averages) else averages[0].source
+    shown = [score for score in averages if score.source == scope]
     title = f"Office-Home, source {scope}: average accuracy by method"
     paper = {score.method: math.nan if score.paper is None else score.paper for score in shown}
     ours = {score.method: (score.mean(), score.deviation()) for score in shown}
@@ -96,18 +96,18 @@ def _sweep(block: Block, scores: Sequence[Score], drawings: ModuleType) -> Drawn
     return (title, caption, drawings.sweep(f"sweep-{key}", title, key, curves)) if curves else None
 
 
-def _entropies(seen: Look, drawings: ModuleType) -> Drawn:
+def _entropies(client: ClientPredictions, drawings: ModuleType) -> Drawn:
     values = {
-        model: (said.entropies.numpy(), float(pearson_skewness(said.entropies)))
-        for model, said in seen.said.items()
+        model: (prediction.entropies.numpy(), float(pearson_skewness(prediction.entropies)))
+        for model, prediction in client.predictions.items()
     }
-    title = f"Entropy of the predictions: {seen.title}"
+    title = f"Entropy of the predictions: {client.title}"
     caption = "Density over the client's images; skewness is 3 (mean - median) / deviation, as in the paper."
     return title, caption, drawings.densities(title, values)
 
 
-def _embedding(seen: Look, drawings: ModuleType) -> Drawn:
-    title = f"t-SNE of the features: {seen.title}"
-    features = {model: said.features.numpy() for model, said in seen.said.items()}
-    caption = "Before adaptation, and after it; a colour a class. Distances between clusters mean nothing."
-    return title, caption, drawings.embeddings(title, features, seen.labels.numpy())
+def _embedding(client: ClientPredictions, drawings: ModuleType) -> Drawn:
+    title = f"t-SNE of the features: {client.title}"
+    features = {model: prediction.features.numpy() for model, prediction in client.predictions.items()}
+    caption = "Before and after adaptation; one colour per class. Distances between clusters mean nothing."
+    return title, caption, drawings.embeddings(title, features, client.labels.numpy())

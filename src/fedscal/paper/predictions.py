@@ -1,4 +1,4 @@
-"""What finished runs' models say of one client's images: for figures that accuracies cannot draw."""
+"""Predictions of finished runs' models for one client's images, for the figures that need them."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from fedscal.paper.tables import Entry
 
 _WANTED = ("fedloa", "fedscal")
 _SOURCE, _TARGET = "Art", "Clipart"
-"""What the paper shows: a client of Clipart, the source model of Art."""
+"""As in the paper: a client of Clipart, the source model of Art."""
 MOST_IMAGES = 2000
 
 
 @dataclass(frozen=True)
-class Look:
-    """One client seen by several models.
+class ClientPredictions:
+    """Predictions of several models for one client.
 
     Attributes:
-        title: which client, and from where.
-        said: what each model says of the client's images; the source model first.
+        title: the client, source and seed.
+        predictions: by model, the source model first.
         labels: the client's labels.
     """
 
     title: str
-    said: Mapping[str, Prediction]
+    predictions: Mapping[str, Prediction]
     labels: Tensor
 
 
-def look(entries: Sequence[Entry], folders: Mapping[str, str]) -> Look | None:
-    """Return the paper's client, or the first that can be had; None without finished runs of both methods.
+def client_predictions(entries: Sequence[Entry], folders: Mapping[str, str]) -> ClientPredictions | None:
+    """Predict the paper's client, or the first one there is; None without finished runs of both methods.
 
     Args:
         entries: the runs of one data set.
@@ -54,11 +54,11 @@ def look(entries: Sequence[Entry], folders: Mapping[str, str]) -> Look | None:
         return None
     source, seed = min(pairs, key=lambda pair: (pair[0] != _SOURCE, pair))
     target = _TARGET if source != _TARGET else _SOURCE
-    return _seen([runs[source, seed, name] for name in _WANTED], folders[target])
+    return _predict([runs[source, seed, name] for name in _WANTED], folders[target])
 
 
-def _seen(entries: Sequence[Entry], domain: str) -> Look:
-    """Let the source model and each run's last model predict the images of the domain's first client."""
+def _predict(entries: Sequence[Entry], domain: str) -> ClientPredictions:
+    """Predict the images of the domain's first client by the source model and each run's last model."""
     spec = entries[0].cell.spec
     experiment = Experiment.build(spec)
     site = experiment.service(experiment.clients_of_data())
@@ -68,10 +68,11 @@ def _seen(entries: Sequence[Entry], domain: str) -> Look:
     images = take(data.images, rows)
     models = [("source model", entries[0], "source")]
     models += [(entry.variant.title, entry, "last") for entry in entries]
-    said = {}
+    predictions = {}
     with compute_threads(spec.threads):
         for title, entry, name in models:
             weights, _ = load_model(entry.cell.directory.path / "model", name)
             site.network.load_state_dict(weights)
-            said[title] = predict(site.network, images, data.views.evaluate)
-    return Look(f"{client}, source {spec.source}, seed {spec.seed}", said, site.labels[client][rows])
+            predictions[title] = predict(site.network, images, data.views.evaluate)
+    title = f"{client}, source {spec.source}, seed {spec.seed}"
+    return ClientPredictions(title, predictions, site.labels[client][rows])

@@ -2,7 +2,7 @@
 
 ``results.csv`` holds the large tables (Office-Home, DomainNet, Office-31, and the supplement's with BMD and
 UCon), ``analysis.csv`` the tables of the analysis section, which print averages only, and ``seconds.csv`` the
-supplement's cost table. The paper's figures carry no numbers.
+supplement's cost table. The paper's figures have no numbers.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ ALL = "all"
 """The source that stands for the mean over the sources."""
 SLIP = 0.02
 """A printed average that is farther from the mean of its targets is a slip, not rounding."""
-Place = tuple[str, str, str]
-"""Where a number stands: method, source, target."""
+Key = tuple[str, str, str]
+"""The key of a number: method, source, target."""
 
 
 @cache
-def accuracies(table: str) -> Mapping[Place, float]:
+def accuracies(table: str) -> Mapping[Key, float]:
     """Return the accuracies of a printed table, in its order; empty if the paper prints none."""
     return {
         (row["method"], row["source"], row["target"]): float(row["accuracy"])
@@ -43,28 +43,28 @@ def seconds() -> Mapping[str, float]:
 def recomputed(table: str, method: str, source: str) -> float | None:
     """Return the mean that a printed average should be: over its targets, or over its sources.
 
-    Where a table prints nothing but averages these are all that there is.
+    Where a table prints only averages, these are returned.
     """
     printed = accuracies(table)
     if source == ALL:
-        parts = [recomputed(table, method, one) for one in _sources(table, method)]
-        known = [part for part in parts if part is not None]
-        return fmean(known) if known else None
+        parts = [recomputed(table, method, name) for name in _sources(table, method)]
+        means = [part for part in parts if part is not None]
+        return fmean(means) if means else None
     targets = [value for (m, s, t), value in printed.items() if (m, s) == (method, source) and t != AVERAGE]
     return fmean(targets) if targets else printed.get((method, source, AVERAGE))
 
 
 def slips(table: str) -> list[str]:
-    """Say which printed averages are not the mean of what they average."""
-    found = []
+    """Name the printed averages that are not the mean of their parts."""
+    sentences = []
     for (method, source, target), value in accuracies(table).items():
         mean = recomputed(table, method, source)
         if target == AVERAGE and mean is not None and abs(value - mean) > SLIP:
-            found.append(
+            sentences.append(
                 f"{table}, {method} from {source}: the printed average is {value:.2f}, the mean of its "
                 f"parts {mean:.2f}, which is used here."
             )
-    return found
+    return sentences
 
 
 def _sources(table: str, method: str) -> list[str]:

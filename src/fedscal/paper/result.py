@@ -1,4 +1,4 @@
-"""A table of the paper as it stands: for the terminal, as CSV, as JSON and as a page."""
+"""The current state of a table of the paper: for the terminal, as CSV, as JSON and as a page."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from typing import Any
 from fedscal.core import files
 from fedscal.core.table import Table
 from fedscal.core.text import UNKNOWN, count, spread
-from fedscal.paper.claims import claims
 from fedscal.paper.datasets import Copy
 from fedscal.paper.printed import ALL, AVERAGE, slips
-from fedscal.paper.scores import MOMENTS, Score, scores
+from fedscal.paper.scores import MOMENTS, Score, claims, scores
 from fedscal.paper.tables import COST, Block, Entry, datasets_of, distinct_cells, table
 from fedscal.paper.validity import HEADING
 from fedscal.report import write_tables
@@ -35,13 +34,13 @@ Drawn = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Result:
-    """What is known of a table by now.
+    """The current state of a table.
 
     Attributes:
         name: the table, as the user calls it.
         entries: its runs, finished or not.
-        copies: the data sets that are there.
-        flaws: why it is no reproduction; empty if it is one.
+        copies: the data sets that the user has.
+        flaws: why it is not a reproduction; empty if it is one.
     """
 
     name: str
@@ -51,12 +50,12 @@ class Result:
 
     @property
     def heading(self) -> str:
-        """What must stand above every form of the table; empty for a reproduction."""
+        """The warning above every form of the table; empty for a reproduction."""
         return f"{HEADING}: {'; '.join(self.flaws)}." if self.flaws else ""
 
     @property
     def difference(self) -> str:
-        """The name of the difference: on other data, or with other settings, it is void."""
+        """The name of the difference; void on other data or with other settings."""
         return "void difference" if self.flaws else "difference"
 
     @property
@@ -66,11 +65,11 @@ class Result:
 
     @cached_property
     def scores(self) -> list[Score]:
-        """Every place of the table."""
+        """Every cell of the table."""
         return [score for block in table(self.name) for score in scores(block, self.entries, self.copies)]
 
     def progress(self) -> str:
-        """Say how much of it is there."""
+        """Say how many runs are finished."""
         cells = distinct_cells(self.entries)
         done = sum(cell.directory.finished for cell in cells)
         return f"{done} of {count(len(cells), 'run')} finished."
@@ -78,7 +77,7 @@ class Result:
     def notes(self) -> list[str]:
         """Return the sentences below the tables."""
         names = dict.fromkeys(block.name for block in table(self.name))
-        missing = [one.title for one in datasets_of(table(self.name)) if one.name not in self.copies]
+        missing = [data.title for data in datasets_of(table(self.name)) if data.name not in self.copies]
         return [
             self.progress(),
             *([f"Not given by --data, so not run: {', '.join(missing)}."] if missing else []),
@@ -87,19 +86,19 @@ class Result:
         ]
 
     def tables(self) -> list[Table]:
-        """Return the table in parts that fit a screen: one a source, then one over the sources."""
+        """Return the table in parts that fit a screen: one per source, then one over the sources."""
         return [
             part
             for block in table(self.name)
-            for part in _parts(block, [one for one in self.scores if one.block == block], self.difference)
+            for part in _parts(block, [s for s in self.scores if s.block == block], self.difference)
         ]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return every place as a flat record; what is not known is None."""
+        """Return every cell as a flat record; unknown values are None."""
         return [_record(score, self.difference) for score in self.scores]
 
     def document(self) -> dict[str, Any]:
-        """Return all of it for a program."""
+        """Return all of it for JSON."""
         return {
             "table": self.name,
             "reproduction": not self.flaws,
@@ -110,7 +109,7 @@ class Result:
         }
 
     def write(self, out: Path, figures: Sequence[Drawn] = ()) -> list[Path]:
-        """Write CSV, JSON and a page with these figures, each at once, and return where they are."""
+        """Write CSV, JSON and a page with these figures, and return their paths."""
         paths = [out / f"{self.name}.{ending}" for ending in ("csv", "json", "html")]
         files.write_bytes(paths[0], self._csv().encode())
         files.write_json(paths[1], self.document())
@@ -161,54 +160,54 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else round(value, 4)
 
 
-def _parts(block: Block, found: Sequence[Score], difference: str) -> Iterator[Table]:
+def _parts(block: Block, scores: Sequence[Score], difference: str) -> Iterator[Table]:
     """Yield the tables of a block."""
     title = f"{block.name}, {block.adaptation}"
     if block == COST:
-        columns = {score.target: score.target for score in found}
-        yield _table(f"{title}, source {COST.sources[0]}", found, "target", columns, difference)
+        columns = {score.target: score.target for score in scores}
+        yield _table(f"{title}, source {COST.sources[0]}", scores, "target", columns, difference)
         return
     if not block.averages_only:
         for source in block.sources:
-            here = [score for score in found if score.source == source]
+            here = [score for score in scores if score.source == source]
             columns = {score.target: score.target for score in here}
             yield _table(f"{title}, source {source}", here, "target", columns, difference, oracle=True)
-    averages = [score for score in found if score.target == AVERAGE]
+    averages = [score for score in scores if score.target == AVERAGE]
     if block.averages_only or len(block.sources) > 1:
-        columns = {one.source: "all sources" if one.source == ALL else one.source for one in averages}
+        columns = {score.source: "all sources" if score.source == ALL else score.source for score in averages}
         yield _table(f"{title}, averages over the targets", averages, "source", columns, difference)
 
 
 def _table(
     title: str,
-    found: Sequence[Score],
+    scores: Sequence[Score],
     axis: str,
     columns: Mapping[str, str],
     difference: str,
     oracle: bool = False,
 ) -> Table:
-    """Return up to three lines a method: the paper's numbers, ours, and the difference if there is one.
+    """Return up to three lines per method: the paper's numbers, ours, and the difference if there is one.
 
     Args:
-        title: what stands above.
-        found: the places.
-        axis: which of their attributes runs along the columns.
+        title: the title.
+        scores: the cells.
+        axis: which of their attributes the columns are.
         columns: its values, and their headings.
         difference: the name of the third line.
         oracle: whether to add the average in the selected and in the best round.
     """
     rows: list[list[str]] = []
-    for method in dict.fromkeys(score.method for score in found):
-        places = {getattr(score, axis): score for score in found if score.method == method}
-        line = [places[column] for column in columns]
-        last = places.get(AVERAGE)
+    for method in dict.fromkeys(score.method for score in scores):
+        cells = {getattr(score, axis): score for score in scores if score.method == method}
+        line = [cells[column] for column in columns]
+        last = cells.get(AVERAGE)
         extra = [_ours(last, moment) for moment in MOMENTS[1:]] if oracle and last else []
         rows += _lines(method, line, difference, extra)
     return Table(title, ["method", "", *columns.values(), *(_LATER if oracle else ())], rows)
 
 
 def _lines(method: str, line: Sequence[Score], difference: str, extra: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the lines of a method that have something to say; ours always, even if it is empty."""
+    """Yield the lines of a method that are not empty; ours always."""
     blank = [""] * len(extra)
     printed = any(score.paper is not None for score in line)
     if printed:

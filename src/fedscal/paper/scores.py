@@ -1,9 +1,9 @@
-"""Paper, ours and their difference for every place of a printed table, whether it was run or not."""
+"""The paper's number, ours and their difference for every cell of a printed table, and the paper's claims."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
@@ -13,14 +13,24 @@ from fedscal.paper.tables import COST, Block, Entry, Variant
 
 MOMENTS = ("last", "selected", "best")
 SECONDS, RATIO = "seconds a round", "times FedLoA's"
-Found = Mapping[str, Mapping[str, float]]
-"""What one run found: by moment, and by target under the paper's names."""
-BySeed = Mapping[int, Found]
+_WITHIN = 2.0
+"""Largest difference in points of an average that counts as reproduced."""
+_ORDER = (
+    ("FedLoA", "FedSCAl", "FedSCAl is better than FedLoA"),
+    ("neither alignment", "client alignment", "the client's alignment helps"),
+    ("neither alignment", "server alignment", "the server's alignment helps"),
+    ("client alignment", "both alignments", "both alignments are better than the client's alone"),
+    ("server alignment", "both alignments", "both alignments are better than the server's alone"),
+    ("fixed threshold", "adaptive threshold", "the adaptive threshold is better than the fixed one"),
+)
+RunScores = Mapping[str, Mapping[str, float]]
+"""One run's accuracies by moment, and by target under the paper's names."""
+BySeed = Mapping[int, RunScores]
 
 
 @dataclass(frozen=True)
 class Score:
-    """One place of a table.
+    """One cell of a printed table.
 
     Attributes:
         block: the table.
@@ -29,7 +39,7 @@ class Score:
         target: the domain; ``average``: the mean over the targets.
         printed: what the paper prints here, if it does.
         paper: the same, but averages recomputed from their parts.
-        ours: our values, one a seed, by moment: last round, selected round, best round (an oracle).
+        ours: our values, one per seed, by moment: last round, selected round, best round (an oracle).
     """
 
     block: Block
@@ -57,18 +67,18 @@ class Score:
 
 
 def scores(block: Block, entries: Sequence[Entry], copies: Mapping[str, Copy]) -> list[Score]:
-    """Return every place of a block, in the order of rows, sources and targets."""
+    """Return every cell of a block, in the order of rows, sources and targets."""
     mine = [entry for entry in entries if entry.block == block and entry.cell.directory.finished]
     if block == COST:
         return _costs(mine)
-    found: list[Score] = []
+    cells: list[Score] = []
     for variant in block.variants:
         runs = {source: _by_seed(mine, variant, source, copies) for source in block.sources}
         for source in (*block.sources, *([ALL] if len(block.sources) > 1 else [])):
             by_seed = _over_sources(runs) if source == ALL else runs[source]
             for target in _targets(block, source):
-                found.append(_score(block, variant.title, source, target, by_seed))
-    return found
+                cells.append(_score(block, variant.title, source, target, by_seed))
+    return cells
 
 
 def _targets(block: Block, source: str) -> list[str]:
@@ -80,57 +90,90 @@ def _targets(block: Block, source: str) -> list[str]:
 def _score(block: Block, method: str, source: str, target: str, by_seed: BySeed) -> Score:
     printed = accuracies(block.name).get((method, source, target))
     paper = recomputed(block.name, method, source) if target == AVERAGE else printed
-    ours = {moment: [found[moment][target] for found in by_seed.values()] for moment in MOMENTS}
+    ours = {moment: [run[moment][target] for run in by_seed.values()] for moment in MOMENTS}
     return Score(block, method, source, target, printed, paper, ours)
 
 
 def _by_seed(
     entries: Iterable[Entry], variant: Variant, source: str, copies: Mapping[str, Copy]
-) -> dict[int, Found]:
-    found: dict[int, Found] = {}
+) -> dict[int, RunScores]:
+    by_seed: dict[int, RunScores] = {}
     for entry in entries:
         if (entry.variant, entry.source) == (variant, source):
             accuracy = entry.cell.directory.summary().accuracy
             folders = copies[entry.block.dataset].folders
-            found[entry.cell.spec.seed] = {
+            by_seed[entry.cell.spec.seed] = {
                 m: _renamed(getattr(accuracy, m).domains, folders) for m in MOMENTS
             }
-    return found
+    return by_seed
 
 
 def _renamed(accuracy: Mapping[str, float], folders: Mapping[str, str]) -> dict[str, float]:
-    """Return accuracies under the paper's names of the domains, their average over these alone."""
+    """Return accuracies under the paper's names of the domains, with their average."""
     targets = {name: accuracy[folder] for name, folder in folders.items() if folder in accuracy}
     return {**targets, AVERAGE: fmean(targets.values())}
 
 
-def _over_sources(runs: Mapping[str, BySeed]) -> dict[int, Found]:
+def _over_sources(runs: Mapping[str, BySeed]) -> dict[int, RunScores]:
     """Return the mean of the sources' averages, for the seeds that every source has."""
     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in runs.values())))
     return {
-        seed: {m: {AVERAGE: fmean(found[seed][m][AVERAGE] for found in runs.values())} for m in MOMENTS}
+        seed: {m: {AVERAGE: fmean(run[seed][m][AVERAGE] for run in runs.values())} for m in MOMENTS}
         for seed in seeds
     }
 
 
 def _costs(entries: Sequence[Entry]) -> list[Score]:
-    """Return seconds of a round, and the ratio to FedLoA's, which alone carries over to other machines."""
+    """Return the seconds of a round, and the ratio to FedLoA's, which other machines can be compared by."""
     (source,) = COST.sources
     printed, base = seconds(), COST.variants[0].title
-    spent = {
+    measured = {
         variant.title: [_round_seconds(entry) for entry in entries if entry.variant == variant]
         for variant in COST.variants
     }
-    usual = fmean(spent[base]) if spent[base] else math.nan
-    found = []
-    for method, ours in spent.items():
+    base_seconds = fmean(measured[base]) if measured[base] else math.nan
+    cells = []
+    for method, ours in measured.items():
         paper, ratio = printed[method], printed[method] / printed[base]
-        ratios = [value / usual for value in ours] if math.isfinite(usual) else []
-        found.append(Score(COST, method, source, SECONDS, paper, paper, {"last": ours}))
-        found.append(Score(COST, method, source, RATIO, None, ratio, {"last": ratios}))
-    return found
+        ratios = [value / base_seconds for value in ours] if math.isfinite(base_seconds) else []
+        cells.append(Score(COST, method, source, SECONDS, paper, paper, {"last": ours}))
+        cells.append(Score(COST, method, source, RATIO, None, ratio, {"last": ratios}))
+    return cells
 
 
 def _round_seconds(entry: Entry) -> float:
     summary = entry.cell.directory.summary()
     return summary.seconds.adapt / summary.rounds
+
+
+def claims(scores: Sequence[Score]) -> list[str]:
+    """Check the paper's claims: a sentence for each whose runs are all finished."""
+    sentences: list[str] = []
+    for name in dict.fromkeys(score.block.name for score in scores):
+        averages = {
+            (score.method, score.source): score
+            for score in scores
+            if (score.block.name, score.target) == (name, AVERAGE) and score.source != ALL
+        }
+        sentences += [f"{name}: {text}" for text in (*_orders(averages), *_distances(averages))]
+    return sentences
+
+
+def _orders(averages: Mapping[tuple[str, str], Score]) -> Iterator[str]:
+    for worse, better, claim in _ORDER:
+        gaps = [
+            score.mean() - averages[worse, source].mean()
+            for (method, source), score in averages.items()
+            if method == better and (worse, source) in averages
+        ]
+        if gaps and all(map(math.isfinite, gaps)):
+            held = sum(gap > 0 for gap in gaps)
+            mean = math.fsum(gaps) / len(gaps)
+            yield f"{claim} on {held} of {len(gaps)} sources, by {mean:+.2f} points on average."
+
+
+def _distances(averages: Mapping[tuple[str, str], Score]) -> Iterator[str]:
+    differences = [score.difference for score in averages.values() if score.paper is not None]
+    if differences and all(map(math.isfinite, differences)):
+        near = sum(abs(value) <= _WITHIN for value in differences)
+        yield f"{near} of {len(differences)} averages are within {_WITHIN:g} points of the paper's."

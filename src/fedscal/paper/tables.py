@@ -18,7 +18,7 @@ from fedscal.paper.datasets import DATASETS, Copy, DataSet
 from fedscal.paper.printed import AVERAGE, accuracies
 
 SEEDS = (0, 1, 2)
-"""Fewer seeds than these make no reproduction."""
+"""With fewer seeds a table is not a reproduction."""
 _FROM_DATA = ("benchmark", "clients", "source_model")
 Keys = Mapping[str, Any]
 
@@ -86,7 +86,7 @@ def _choice(title: str, adaptation: str, **on_domainnet: Any) -> tuple[Block, ..
 
 
 SYSTEMS = ("source-only", "loa", "fedloa", "fedprox", "fedmoon", "fedwca", "ladd", "dualadapt", "fedscal")
-"""The systems of the paper's tables. Fixed: a method that is added to the package is none of them."""
+"""The systems of the paper's tables; methods that are added to the package do not belong here."""
 _SYSTEMS = tuple(map(_of_method, SYSTEMS))
 _ABLATION = (
     Variant("neither alignment", {"method": "fedloa"}),  # FedSCAl with both weights 0, bit for bit
@@ -125,7 +125,7 @@ TABLES: Mapping[str, tuple[Block, ...]] = {
 
 
 def table(name: str) -> tuple[Block, ...]:
-    """Return the blocks of a table, or say which table was probably meant."""
+    """Return the blocks of a table, or suggest the nearest name."""
     if name not in TABLES:
         raise UsageError(f"'{shown(name)}' is no table of the paper{nearest(name, TABLES)}")
     return TABLES[name]
@@ -153,12 +153,12 @@ def protocol(dataset: str) -> dict[str, Any]:
 
 
 def entries(blocks: Sequence[Block], copies: Mapping[str, Copy], given: Keys, out: Path) -> list[Entry]:
-    """Return the runs of some blocks on the data that are there: all rows of the first seed first.
+    """Return the runs of some blocks on the user's data sets: all rows of the first seed first.
 
     Args:
         blocks: the tables.
-        copies: the data sets that are there, by name.
-        given: the user's keys; ``methods``, ``sources`` and ``seeds`` choose, others stand over the paper's.
+        copies: the user's data sets, by name.
+        given: the user's keys; ``methods``, ``sources`` and ``seeds`` choose, others override the paper's.
         out: the directory of the runs.
     """
     keys = dict(given)
@@ -179,12 +179,12 @@ def entries(blocks: Sequence[Block], copies: Mapping[str, Copy], given: Keys, ou
 def _runs(
     block: Block, variant: Variant, copy: Copy, keys: Keys, sources: Sequence[str], out: Path
 ) -> list[Entry]:
-    meant = {copy.dataset.domain(name) for name in sources} if sources else set(block.sources)
-    wanted = {copy.folders[source]: source for source in block.sources if source in meant}
+    chosen = {copy.dataset.domain(name) for name in sources} if sources else set(block.sources)
+    wanted = {copy.folders[source]: source for source in block.sources if source in chosen}
     if not wanted:
         return []
-    own = {**protocol(block.dataset), **variant.keys}
-    specs = grid.union(own, {**keys, "benchmark": str(copy.root), "sources": list(wanted)})
+    recipe = {**protocol(block.dataset), **variant.keys}
+    specs = grid.union(recipe, {**keys, "benchmark": str(copy.root), "sources": list(wanted)})
     cells = cells_of(specs, out)
     return [Entry(block, variant, wanted[cell.spec.source], cell) for cell in cells]
 
@@ -196,20 +196,20 @@ def _chosen(keys: dict[str, Any], plural: str, singular: str) -> list[str]:
 
 
 def _check(blocks: Sequence[Block], keys: Keys, methods: Sequence[str], sources: Sequence[str]) -> None:
-    """Refuse keys that would make another table of it, and names that no row or source has."""
+    """Refuse keys that would change the table, and names that no row or source has."""
     varied = {key for block in blocks for variant in block.variants for key in variant.keys}
     for key in keys:
         if key in _FROM_DATA:
             raise UsageError(f"{key}: the data of a table are given by --data.")
         if key in varied | {"adaptation", "adaptations", grid.GRIDS}:
             raise UsageError(f"{key} is what the table is about; use fedscal compare to choose it.")
-    known = {str(variant.keys["method"]) for block in blocks for variant in block.variants}
+    rows = {str(variant.keys["method"]) for block in blocks for variant in block.variants}
     for name in methods:
-        if name not in known:
-            raise UsageError(f"methods={shown(name)}: no row of the table{nearest(name, known)}")
+        if name not in rows:
+            raise UsageError(f"methods={shown(name)}: no row of the table{nearest(name, rows)}")
     domains = [domain for block in blocks for domain in block.sources]
     for name in sources:
-        if not any(one.domain(name) in domains for one in datasets_of(blocks)):
+        if not any(data.domain(name) in domains for data in datasets_of(blocks)):
             raise UsageError(f"sources={shown(name)}: no source of the table{nearest(name, set(domains))}")
 
 

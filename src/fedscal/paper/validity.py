@@ -1,4 +1,4 @@
-"""Whether a table may be called a reproduction: the real data, the paper's protocol, seeds enough."""
+"""Whether a table is a reproduction: the real data, the paper's protocol, enough seeds."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ from fedscal.core.documents import read_json
 from fedscal.core.options import as_typed
 from fedscal.experiment.experiment import load_data
 from fedscal.experiment.spec import EXECUTION_KEYS, RunSpec
-from fedscal.models.huggingface import PREFIX
+from fedscal.models.registry import HUGGING_FACE
 from fedscal.paper.datasets import Copy
 from fedscal.paper.tables import SEEDS, Entry, protocol
 
 HEADING = "NOT A REPRODUCTION"
 _FREE = EXECUTION_KEYS | {"model", "threads", "device", "precision", "micro_batch"}
-"""Keys that say how to compute, not what; the model is judged apart."""
+"""Keys that say how to compute, not what; the model is checked separately."""
 _CHOSEN = {"seed", "source", "method"}
 """Keys that choose a part of a table."""
 _VIT_SMALL = {"hidden_size": 384, "num_hidden_layers": 12, "patch_size": 16}
 
 
 def flaws(entries: Sequence[Entry], copies: Mapping[str, Copy], given: Iterable[str]) -> list[str]:
-    """Say, each in a few words, why a table made of these runs reproduces nothing; empty if it may.
+    """Return the reasons why a table of these runs is not a reproduction; empty if it is one.
 
     Args:
         entries: the runs.
-        copies: the data sets that are there, by name.
+        copies: the user's data sets, by name.
         given: the names of the keys that the user has set.
     """
-    found: dict[str, None] = {}
+    reasons: dict[str, None] = {}
     for name, copy in copies.items():
         specs = [entry.cell.spec for entry in entries if entry.block.dataset == name]
         if specs:
-            found |= dict.fromkeys(copy.flaws(load_data(specs[0])))
-            found |= dict.fromkeys(_other_protocol(specs, protocol(name), set(given) - _FREE))
+            reasons |= dict.fromkeys(copy.flaws(load_data(specs[0])))
+            reasons |= dict.fromkeys(_other_protocol(specs, protocol(name), set(given) - _FREE))
     seeds = {entry.cell.spec.seed for entry in entries}
     if 0 < len(seeds) < len(SEEDS):
-        found[f"{len(seeds)} of at least {len(SEEDS)} seeds"] = None
-    return list(found)
+        reasons[f"{len(seeds)} of at least {len(SEEDS)} seeds"] = None
+    return list(reasons)
 
 
 def _other_protocol(
     specs: Sequence[RunSpec], paper: Mapping[str, Any], given: Iterable[str]
 ) -> Iterator[str]:
-    """Name the given keys that are not as in the paper."""
+    """Name the given keys whose values are not the paper's."""
     if not is_vit_small(specs[0].model, str(paper["model"])):
         yield f"model={specs[0].model} is not ViT-S/16"
     for spec in {(spec.method, spec.adaptation): spec for spec in specs}.values():
-        here, there = spec.flat(), _usual(spec, paper)
-        for key in sorted(set(given) & set(here) - _CHOSEN):
-            if here[key] != there[key]:
-                yield f"{key}={as_typed(here[key])} instead of {as_typed(there[key])}"
+        values, usual = spec.flat(), _usual(spec, paper)
+        for key in sorted(set(given) & set(values) - _CHOSEN):
+            if values[key] != usual[key]:
+                yield f"{key}={as_typed(values[key])} instead of {as_typed(usual[key])}"
 
 
 def _usual(spec: RunSpec, paper: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def is_vit_small(model: str, usual: str) -> bool:
     if model == usual or model.startswith("timm:vit_small_patch16_224"):
         return True
     try:
-        said = read_json(Path(model.removeprefix(PREFIX)) / "config.json")
-        return model.startswith(PREFIX) and {key: said.get(key) for key in _VIT_SMALL} == _VIT_SMALL
+        config = read_json(Path(model.removeprefix(HUGGING_FACE)) / "config.json")
+        return model.startswith(HUGGING_FACE) and {key: config.get(key) for key in _VIT_SMALL} == _VIT_SMALL
     except (OSError, ValueError, AttributeError):
         return False

@@ -1,4 +1,4 @@
-"""A run as one HTML page that opens anywhere: verdict first, no network, the same bytes for the same run."""
+"""A run as one self-contained HTML page: verdict first, no network, the same bytes for the same run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["write_comparison", "write_report", "write_tables"]
 
 
 def write_report(run_dir: Path, *, out: Path | None = None) -> Path:
-    """Write the report of one run, finished or not, and return where it is.
+    """Write the report of one run, finished or not, and return its path.
 
     Args:
         run_dir: The run directory.
@@ -30,7 +30,7 @@ def write_report(run_dir: Path, *, out: Path | None = None) -> Path:
 
 
 def write_comparison(run_dirs: Sequence[Path], out: Path, overall: Table | None = None) -> Path:
-    """Write one page over several runs, mean and deviation over the seeds, and return where it is.
+    """Write one page over several runs, mean and deviation over the seeds, and return its path.
 
     Args:
         run_dirs: The run directories.
@@ -41,17 +41,17 @@ def write_comparison(run_dirs: Sequence[Path], out: Path, overall: Table | None 
         UsageError: If a directory holds no run, or the drawing libraries are not installed.
     """
     page = _page()
-    runs = [load_run(path) for path in dict.fromkeys(run_dirs)]  # named twice is still one run
+    runs = [load_run(path) for path in dict.fromkeys(run_dirs)]  # each run once
     return _write(out, page.comparison_page(runs, overall))
 
 
 def write_tables(out: Path, title: str, **parts: Any) -> Path:
-    """Write a page of tables and figures, and return where it is.
+    """Write a page of tables and figures, and return its path.
 
     Args:
         out: The page.
         title: Its title.
-        parts: What stands on it, see ``page.tables_page``.
+        parts: Its contents, see ``page.tables_page``.
 
     Raises:
         UsageError: If the drawing libraries are not installed.
@@ -60,13 +60,13 @@ def write_tables(out: Path, title: str, **parts: Any) -> Path:
 
 
 def _page() -> ModuleType:
-    """Import what draws, late: a run on a small machine needs neither jinja2 nor matplotlib."""
+    """Import late: a run on a small machine needs neither jinja2 nor matplotlib."""
     with from_extra("report", "a report"):
         from fedscal.report import page
     return page
 
 
 def _write(path: Path, page: str) -> Path:
-    # A lone surrogate (a file name in another encoding) must not cost the user the report.
+    # A lone surrogate (a file name in another encoding) must not stop the report.
     write_bytes(path, page.encode("utf-8", errors="replace"))
     return path

@@ -1,4 +1,4 @@
-"""The figures, one function each: from a run to an svg element, or to nothing if there is nothing to draw."""
+"""The figures, one function each: a run in, an svg element out; empty if there is nothing to draw."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedscal.report.svg import drawing, label, to_svg
 from fedscal.runtime.signals import SIGNALS
 
 WIDTH = 7.8  # inches
-# Okabe and Ito's palette without its yellow: told apart also by colour-blind readers.
+# Okabe and Ito's palette for colour-blind readers, without its yellow.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f4fa3")
 INK, MARK, ABSENT = "#1c2733", "#5b6570", "#d0d6db"
 MARKERS_UP_TO = 30  # rounds; beyond that the points are a line anyway
@@ -29,7 +29,7 @@ Curves = Mapping[str, Sequence[float]]
 
 
 class Panel(NamedTuple):
-    """A heat map: its values, and what its colours span."""
+    """A heat map: its values, and the range of its colours."""
 
     heading: str
     grid: Grid
@@ -47,11 +47,11 @@ class Panel(NamedTuple):
 
 def accuracy(run: Run) -> str:
     """Draw the accuracy of the server model by domain, and of the participants' own models."""
-    own = dict(series(run, lambda line: line.accuracy.clients.named))
-    own.pop(AVERAGE, None)  # over other domains in other rounds: its jumps would mean nothing
+    participants = dict(series(run, lambda line: line.accuracy.clients.named))
+    participants.pop(AVERAGE, None)  # its domains differ from round to round
     title = "Accuracy of the server model over the rounds"
     server = series(run, lambda line: line.accuracy.server.named)
-    return _domain_curves(run, "accuracy", title, server, own)
+    return _domain_curves(run, "accuracy", title, server, participants)
 
 
 def pseudo_labels(run: Run) -> str:
@@ -64,8 +64,8 @@ def pseudo_labels(run: Run) -> str:
 def signals(run: Run) -> str:
     """Draw the label-free signals as small multiples."""
     curves = series(run, lambda line: line.signals)
-    shown = [name for name in (*SIGNALS, *curves) if _known(curves.get(name, ()))]
-    shown = list(dict.fromkeys(shown))  # the known ones first, each once
+    shown = [name for name in (*SIGNALS, *curves) if _any_finite(curves.get(name, ()))]
+    shown = list(dict.fromkeys(shown))  # the registered ones first, each once
     if not shown:
         return ""
     with drawing():
@@ -111,13 +111,10 @@ def drift(run: Run) -> str:
 
 def cost(run: Run) -> str:
     """Draw the seconds and the bytes of each round."""
-    spent, sent = [line.seconds for line in run.rounds], [line.bytes or Traffic() for line in run.rounds]
+    times, traffic = [line.seconds for line in run.rounds], [line.bytes or Traffic() for line in run.rounds]
     panels = {
-        "Seconds a round": {
-            "adapt": [one.adapt for one in spent],
-            "evaluate": [one.evaluate for one in spent],
-        },
-        "Megabytes a round": {"down": [one.down / 1e6 for one in sent], "up": [one.up / 1e6 for one in sent]},
+        "Seconds per round": {"adapt": [t.adapt for t in times], "evaluate": [t.evaluate for t in times]},
+        "Megabytes per round": {"down": [t.down / 1e6 for t in traffic], "up": [t.up / 1e6 for t in traffic]},
     }
     if not np.nan_to_num([bars for parts in panels.values() for bars in parts.values()]).any():
         return ""
@@ -149,10 +146,10 @@ def methods(
         return ""
     with drawing():
         figure, (axis,) = canvas(3.4)
-        for place, (method, (rounds, values)) in enumerate(curves.items()):
-            colour, dash = COLOURS[place % len(COLOURS)], ("-", "--", ":")[place // len(COLOURS) % 3]
+        for index, (method, (rounds, values)) in enumerate(curves.items()):
+            colour, dash = COLOURS[index % len(COLOURS)], ("-", "--", ":")[index // len(COLOURS) % 3]
             mean = values.mean(axis=0)
-            if len(rounds) == 1:  # a method that adapts nothing is a level to be compared with
+            if len(rounds) == 1:  # a method that adapts nothing is drawn as a level
                 axis.axhline(mean[0], color=MARK, linestyle=(0, (1, 2)), label=label(method))
                 continue
             axis.plot(rounds, mean, dash, color=colour, label=label(method), linewidth=1.6)
@@ -166,11 +163,11 @@ def methods(
 
 
 def _domain_curves(run: Run, name: str, title: str, curves: Curves, dashed: Curves) -> str:
-    """Draw one curve a domain, the average in black, and a second, dashed set in the same colours."""
-    if not any(map(_known, curves.values())):
+    """Draw one curve per domain, the average in black, and a second, dashed set in the same colours."""
+    if not any(map(_any_finite, curves.values())):
         return ""
     domains = [domain for domain in dict.fromkeys((*curves, *dashed)) if domain != AVERAGE]
-    colours = {domain: COLOURS[place % len(COLOURS)] for place, domain in enumerate(domains)} | {AVERAGE: INK}
+    colours = {domain: COLOURS[index % len(COLOURS)] for index, domain in enumerate(domains)} | {AVERAGE: INK}
     with drawing():
         figure, (axis,) = canvas(3.2)
         for domain, values in dashed.items():
@@ -180,7 +177,7 @@ def _domain_curves(run: Run, name: str, title: str, curves: Curves, dashed: Curv
             for domain, values in curves.items()
         ]
         names = [label(domain) for domain in curves]
-        if any(map(_known, dashed.values())):
+        if any(map(_any_finite, dashed.values())):
             handles.append(Line2D([], [], color=MARK, linestyle=(0, (3, 2)), linewidth=0.9))
             names.append("participants' own")
         marked = _mark_selected(axis, run)
@@ -209,16 +206,14 @@ def _heat_map(figure: Figure, axis: Axes, panel: Panel) -> None:
     grid = panel.grid
     low, high = panel.range()
     colours = matplotlib.colormaps["RdBu_r" if panel.diverging else "viridis"].with_extremes(bad=ABSENT)
-    # Without interpolation the svg holds one pixel a cell, whatever the number of rounds.
+    # Without interpolation the svg holds one pixel per cell.
     image = axis.imshow(grid.values, aspect="auto", interpolation="none", cmap=colours, vmin=low, vmax=high)
     figure.colorbar(image, ax=axis, pad=0.015, aspect=12)
     axis.set_title(panel.heading)
     axis.grid(visible=False)
-    starts = [
-        place for place, index in enumerate(grid.columns) if place == 0 or grid.columns[place - 1] != index
-    ]
+    starts = [i for i, index in enumerate(grid.columns) if i == 0 or grid.columns[i - 1] != index]
     starts = starts[:: max(1, math.ceil(len(starts) / 12))]
-    axis.set_xticks(starts, [str(grid.columns[place]) for place in starts])
+    axis.set_xticks(starts, [str(grid.columns[i]) for i in starts])
     axis.set_xlabel("round")
     step = math.ceil(len(grid.rows) * ROW_HEIGHT / TALLEST)
     axis.set_yticks(range(0, len(grid.rows), step), [label(row) for row in grid.rows[::step]], fontsize=8)
@@ -231,11 +226,11 @@ def canvas(height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, Sequ
 
 
 def _line(axis: Axes, rounds: Sequence[int], values: Sequence[float], colour: str, **style: Any) -> Line2D:
-    """Draw the known points of a curve, joined over the rounds that have none."""
-    known = [(x, y) for x, y in zip(rounds, values, strict=True) if math.isfinite(y)]
-    marker = "o" if len(rounds) <= MARKERS_UP_TO or len(known) == 1 else ""
+    """Draw the finite points of a curve, joined over the rounds that have none."""
+    points = [(x, y) for x, y in zip(rounds, values, strict=True) if math.isfinite(y)]
+    marker = "o" if len(rounds) <= MARKERS_UP_TO or len(points) == 1 else ""
     (line,) = axis.plot(
-        *np.array(known).reshape(-1, 2).T, color=colour, marker=marker, markersize=2.5, **style
+        *np.array(points).reshape(-1, 2).T, color=colour, marker=marker, markersize=2.5, **style
     )
     _round_axis(axis)
     return line
@@ -243,9 +238,9 @@ def _line(axis: Axes, rounds: Sequence[int], values: Sequence[float], colour: st
 
 def _mark_selected(axis: Axes, run: Run) -> Line2D | None:
     chosen = outcome(run).selected_round
-    return (
-        None if chosen is None else axis.axvline(chosen, color=MARK, linestyle=":", linewidth=1.3, zorder=1.5)
-    )
+    if chosen is None:
+        return None
+    return axis.axvline(chosen, color=MARK, linestyle=":", linewidth=1.3, zorder=1.5)
 
 
 def _round_axis(axis: Axes) -> None:
@@ -257,5 +252,5 @@ def _rounds(run: Run) -> list[int]:
     return [line.round for line in run.rounds]
 
 
-def _known(values: Sequence[float]) -> bool:
+def _any_finite(values: Sequence[float]) -> bool:
     return any(map(math.isfinite, values))

@@ -1,16 +1,16 @@
-"""Put the pages together: what the templates are given, and the templates' rules."""
+"""Render the pages: the templates' data and filters."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedscal.compare import comparison, leaderboard
+from fedscal.compare import comparison
 from fedscal.core import text
 from fedscal.core.convert import dump
 from fedscal.core.table import Table
@@ -25,7 +25,7 @@ from fedscal.runtime.signals import SIGNALS
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A figure with what a reader needs to understand it."""
+    """A figure with its title and caption."""
 
     title: str
     caption: str
@@ -55,8 +55,8 @@ CURVES: Sequence[tuple[str, str, Callable[[Run], str]]] = (
 CLIENTS: Sequence[tuple[str, str, Callable[[Run], str]]] = (
     (
         "Threshold and skewness",
-        "One column a local epoch. Red skewness: the client is confident and its threshold is raised; blue: "
-        "it is unsure and the threshold is lowered. Grey: the client did not take part.",
+        "One column per local epoch. Red skewness: the client is confident and its threshold is raised; "
+        "blue: it is unsure and the threshold is lowered. Grey: the client did not take part.",
         figures.thresholds,
     ),
     (
@@ -117,8 +117,8 @@ def report_page(run: Run) -> str:
 
 def comparison_page(runs: Sequence[Run], overall: Table | None = None) -> str:
     """Return the page over several runs."""
-    kept, left_out = comparison.usable(runs)
-    tables = comparison.source_tables(kept)
+    compared, left_out = comparison.usable(runs)
+    tables = comparison.source_tables(compared)
     return (
         _environment()
         .get_template("comparison.html")
@@ -128,11 +128,11 @@ def comparison_page(runs: Sequence[Run], overall: Table | None = None) -> str:
                 (run, row.label, model.outcome(run).accuracy.last.average)
                 for run, row in zip(runs, comparison.rows(runs), strict=True)
             ],
-            leaderboards=list(leaderboard.leaderboards(tables)),
+            leaderboards=list(comparison.leaderboards(tables)),
             overall=overall,
             left_out=left_out,
-            tables=[(found.table(), _method_figures(found, place)) for place, found in enumerate(tables)],
-            differences=comparison.differences(kept),
+            tables=[(table.table(), _method_figures(table, index)) for index, table in enumerate(tables)],
+            differences=comparison.differences(compared),
             repeated=comparison.repeated(tables),
         )
     )
@@ -152,7 +152,7 @@ def tables_page(
         title: Its title.
         tables: The tables, one below the other.
         caption: What the numbers of each table are.
-        warning: What a reader must know before anything else.
+        warning: Shown above everything else.
         notes: Sentences below the tables.
         figures: Title, caption and svg of each figure; they come before the tables.
     """
@@ -163,25 +163,25 @@ def tables_page(
         caption=caption,
         warning=warning,
         notes=notes,
-        figures=[Exhibit(name, text, Markup(svg)) for name, text, svg in figures if svg],
+        figures=_with_svg(figures),
     )
 
 
-def _method_figures(found: comparison.SourceTable, place: int) -> list[Exhibit]:
-    wanted = [
+def _method_figures(table: comparison.SourceTable, index: int) -> list[Exhibit]:
+    drawn = [
         (
             "Average accuracy over the rounds",
             "Mean over the seeds of the server model's average accuracy; the band is one standard deviation.",
-            figures.methods(f"methods-{place}", "Average accuracy of each method", found.curves),
+            figures.methods(f"methods-{index}", "Average accuracy of each method", table.curves),
         ),
         (
             "Pseudo-labels: difference to FedLoA over the rounds",
             "Accuracy of the clients' pseudo-labels minus FedLoA's in the same round with the same seed; "
             "mean over the seeds, the band is one standard deviation.",
-            figures.methods(f"labels-{place}", "Pseudo-labels beside FedLoA's", found.label_gaps, "points"),
+            figures.methods(f"labels-{index}", "Pseudo-labels beside FedLoA's", table.label_gaps, "points"),
         ),
     ]
-    return [Exhibit(title, caption, Markup(svg)) for title, caption, svg in wanted if svg]
+    return _with_svg(drawn)
 
 
 def totals(run: Run) -> Mapping[str, str]:
@@ -190,21 +190,24 @@ def totals(run: Run) -> Mapping[str, str]:
         return {}
     seconds = run.summary.seconds if run.summary else total_seconds(run.rounds)
     traffic = [line.bytes for line in run.rounds if line.bytes]
-    found = {
+    facts = {
         "Time to adapt": text.duration(seconds.adapt),
         "Time to evaluate": text.duration(seconds.evaluate),
         "Time to pretrain": text.duration(seconds.pretrain),
-        "Sent to clients": text.size(sum(one.down for one in traffic) or math.nan),
-        "Sent by clients": text.size(sum(one.up for one in traffic) or math.nan),
+        "Sent to clients": text.size(sum(line.down for line in traffic) or math.nan),
+        "Sent by clients": text.size(sum(line.up for line in traffic) or math.nan),
     }
-    return {name: value for name, value in found.items() if value != text.UNKNOWN}
+    return {name: value for name, value in facts.items() if value != text.UNKNOWN}
 
 
 def _exhibits(run: Run, wanted: Sequence[tuple[str, str, Callable[[Run], str]]]) -> Sequence[Exhibit]:
     """Draw the figures that have something to show."""
-    drawn = ((title, caption, draw(run)) for title, caption, draw in wanted)
-    # The one place where markup is trusted: it comes from our own drawing, which escapes every name.
-    return [Exhibit(title, caption, Markup(svg)) for title, caption, svg in drawn if svg]
+    return _with_svg((title, caption, draw(run)) for title, caption, draw in wanted)
+
+
+def _with_svg(figures: Iterable[tuple[str, str, str]]) -> list[Exhibit]:
+    # The only trusted markup: our own drawings, which escape every name.
+    return [Exhibit(title, caption, Markup(svg)) for title, caption, svg in figures if svg]
 
 
 def _environment() -> Environment:

@@ -1,4 +1,4 @@
-"""A matplotlib figure as a piece of an HTML page: no ids twice, no date, no foreign names, text as text."""
+"""A matplotlib figure as an svg element of an HTML page: unique ids, no date, no namespaces, text as text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LONGEST_LABEL = 22
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Draw in our style, whatever the user's matplotlibrc says, and leave theirs as it was."""
+    """Draw in our style, whatever the user's matplotlibrc says, and restore theirs."""
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
@@ -44,7 +44,7 @@ def drawing() -> Iterator[None]:
 
 
 def label(name: str) -> str:
-    """Return a name that can be drawn: one line, not endless, without characters that XML forbids."""
+    """Return a name that can be drawn: one short line, without characters that XML forbids."""
     clean = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name)
     short = clean if len(clean) <= LONGEST_LABEL else clean[: LONGEST_LABEL - 1] + "…"
     # matplotlib leaves names with a leading underscore out of legends; a space in front keeps them in.
@@ -72,12 +72,12 @@ def to_svg(figure: Figure, name: str, title: str) -> str:
 
 
 def _local(name: str) -> str:
-    """Return a name without its namespace: HTML knows what an svg is."""
+    """Return a name without its namespace, which HTML does not need."""
     return name.rpartition("}")[2]
 
 
 def _renamed(key: str, value: str, name: str) -> str:
-    """Give an id, and every reference to one, the figure's name, as several figures share a page."""
+    """Prefix an id, and every reference to one, with the figure's name: figures share a page."""
     if key == "id":
         return f"{name}-{value}"
     if key == "href" and value.startswith("#"):
@@ -86,7 +86,7 @@ def _renamed(key: str, value: str, name: str) -> str:
 
 
 def _drop(root: ET.Element, tags: set[str]) -> None:
-    """Remove elements that speak to the whole page (style) or only to machines (metadata)."""
+    """Remove elements that affect the whole page (style) or are not shown (metadata)."""
     for parent in list(root.iter()):
         for child in [child for child in parent if _local(child.tag) in tags]:
             parent.remove(child)

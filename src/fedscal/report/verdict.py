@@ -1,4 +1,4 @@
-"""The result in sentences: is the adapted model better, who lost, and how far can the number be trusted."""
+"""The result in sentences: is the adapted model better, which clients lost, how reliable is the number."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAMED_CLIENTS = 5  # more names than that are a table, not a sentence
 
 @dataclass(frozen=True)
 class Verdict:
-    """One or two plain sentences, and what a careful reader asks next.
+    """One or two sentences, and details.
 
     Attributes:
         tone: ``better``, ``worse``, ``same`` or ``unknown``.
@@ -56,7 +56,7 @@ def judge(run: Run) -> Verdict:
 
 
 def standing(run: Run) -> str:
-    """Say how far an unfinished run has come; nothing if it is finished."""
+    """Return the progress of an unfinished run; empty if it is finished."""
     if run.finished:
         return ""
     planned = run.spec.get("rounds")
@@ -69,14 +69,14 @@ def _moment(run: Run) -> str:
 
 
 def _nothing_adapted(result: Outcome) -> str:
-    known = (
+    accuracy = (
         percent(result.accuracy.source_only.average) if result.accuracy.labelled else "unknown (no labels)"
     )
-    return f"No round of adaptation is recorded. The source model's average accuracy is {known}."
+    return f"No round of adaptation is recorded. The source model's average accuracy is {accuracy}."
 
 
 def _accuracy(rows: Sequence[Change], result: Outcome, moment: str) -> tuple[str, str]:
-    """Compare the last round with the source model; a loss anywhere comes before the average gain."""
+    """Compare the last round with the source model; a loss in any domain comes first."""
     domains = count(len(rows), "domain")
     before, after = (percent(stage.average) for stage in (result.accuracy.source_only, result.accuracy.last))
     worse = [row for row in rows if row.word == "WORSE"]
@@ -94,14 +94,14 @@ def _accuracy(rows: Sequence[Change], result: Outcome, moment: str) -> tuple[str
 
 
 def _label_free(run: Run) -> str:
-    """Without labels nothing can be promised: say so, then tell what can be seen."""
+    """Say that accuracy is unknown without labels, then give the label-free signals."""
     curves = series(run, lambda line: line.signals)
-    known = [name for name in SIGNALS if name in curves and math.isfinite(curves[name][-1])]
-    moved = [f"{name} {decimals(curves[name][0])} → {decimals(curves[name][-1])}" for name in known]
-    seen = f" Label-free signals, source model → round {run.last_round}: {', '.join(moved)}." if moved else ""
+    names = [name for name in SIGNALS if name in curves and math.isfinite(curves[name][-1])]
+    moved = [f"{name} {decimals(curves[name][0])} → {decimals(curves[name][-1])}" for name in names]
+    text = f" Label-free signals, source model → round {run.last_round}: {', '.join(moved)}." if moved else ""
     return (
         "Accuracy is unknown: this run has no labels, so nobody can say from it whether the model got better "
-        f"or worse.{seen}"
+        f"or worse.{text}"
     )
 
 
@@ -118,7 +118,7 @@ def _clients(run: Run) -> str:
 
 
 def _choice(result: Outcome) -> str:
-    """Tell what another choice of the round would have given, and which of them is an oracle."""
+    """Compare other choices of the round, and say which of them is an oracle."""
     if result.selected_round is None:
         return ""
     if not result.accuracy.labelled:
@@ -134,12 +134,10 @@ def _choice(result: Outcome) -> str:
 
 
 def _own(run: Run, result: Outcome) -> str:
-    own, server = own_models(run).average, result.accuracy.last.average
-    if not (math.isfinite(own) and math.isfinite(server)):
+    own, last = own_models(run).average, result.accuracy.last.average
+    if not (math.isfinite(own) and math.isfinite(last)):
         return ""
-    return (
-        f"On their own data the clients' own models have {percent(own)}, the server model {percent(server)}."
-    )
+    return f"On their own data the clients' own models have {percent(own)}, the server model {percent(last)}."
 
 
 def _trouble(run: Run) -> str:

@@ -15,7 +15,7 @@ from fedscal.client.term import Objective
 from fedscal.client.training import ClientData, Training, local_update
 from fedscal.core.rng import Streams
 from fedscal.core.types import ClientId, Failure, Memory, Metrics, Package, Profile, Reply, Sweep, Weights
-from fedscal.models.device import device_memory
+from fedscal.models.device import oom_hint
 from fedscal.models.network import Network, predict
 from fedscal.runtime.evaluate import client_metrics
 from fedscal.runtime.messages import (
@@ -73,7 +73,7 @@ class ClientService:
     def evaluate(self, clients: Sequence[ClientId], weights: Weights) -> dict[ClientId, Metrics]:
         """Evaluate a model on the data of each client."""
         self.network.load_state_dict(weights)
-        with device_memory():
+        with oom_hint():
             return {client: self._evaluate(client) for client in clients}
 
     def _evaluate(self, client: ClientId) -> Metrics:

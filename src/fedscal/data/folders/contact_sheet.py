@@ -1,4 +1,4 @@
-"""A contact sheet: the first images of every class and domain on one page, for a look at the data."""
+"""A contact sheet: the first images of every class and domain on one page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TITLE_HEIGHT = 16
 
 
 def contact_sheet(benchmark: Benchmark) -> tuple[bytes, str]:
-    """Return a PNG with a row a class and a block of columns a domain, and an index of its images.
+    """Return a PNG with one row per class and one block of columns per domain, and an index of its images.
 
     The index is tab-separated: row and column on the sheet, domain, class, the image's number in its
     domain and, where the benchmark knows it, its name at its source.
@@ -47,8 +47,8 @@ def _picture(benchmark: Benchmark, chosen: dict[str, list[list[int]]]) -> bytes:
     )
     sheet = Image.new("RGB", size, (200, 200, 200))
     pen = ImageDraw.Draw(sheet)
-    for place, (domain, rows) in enumerate(chosen.items()):
-        pixels, left = cache.images(benchmark, domain), _NAME_WIDTH + place * block
+    for position, (domain, rows) in enumerate(chosen.items()):
+        pixels, left = cache.images(benchmark, domain), _NAME_WIDTH + position * block
         pen.text((left, 2), domain, fill=0)
         for label, numbers in enumerate(rows):
             top = _TITLE_HEIGHT + label * (max(height, 12) + _GAP)
@@ -58,9 +58,9 @@ def _picture(benchmark: Benchmark, chosen: dict[str, list[list[int]]]) -> bytes:
                     Image.fromarray(_colours(pixels[torch.tensor([number])][0])),
                     (left + column * (width + _GAP), top),
                 )
-    kept = io.BytesIO()
-    sheet.save(kept, format="PNG")
-    return kept.getvalue()
+    png = io.BytesIO()
+    sheet.save(png, format="PNG")
+    return png.getvalue()
 
 
 def _colours(image: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
@@ -70,10 +70,10 @@ def _colours(image: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
 
 def _index(benchmark: Benchmark, chosen: dict[str, list[list[int]]]) -> str:
     lines = ["row\tcolumn\tdomain\tclass\timage\tname\n"]
-    for place, (domain, rows) in enumerate(chosen.items()):
+    for position, (domain, rows) in enumerate(chosen.items()):
         names = benchmark.captions(domain) if benchmark.captions else None
         for label, numbers in enumerate(rows):
-            for column, number in enumerate(numbers, start=place * _EACH + 1):
+            for column, number in enumerate(numbers, start=position * _EACH + 1):
                 cells = (label + 1, column, domain, benchmark.classes[label], number)
                 lines.append("\t".join(map(str, (*cells, names[number] if names else ""))) + "\n")
     return "".join(lines)

@@ -1,4 +1,4 @@
-"""From an image file to pixels: every mode has a written rule; what cannot be shown is named, not guessed.
+"""Decode an image file: one rule for every mode; what cannot be decoded is refused, not guessed.
 
 A file is decoded in full: Pillow's ``verify`` passes a photograph that is cut in half.
 """
@@ -36,12 +36,12 @@ _TURNS = {
     7: "TRANSVERSE",
     8: "ROTATE_90",
 }
-"""What the camera's note of its orientation asks for."""
+"""The transposition for each EXIF orientation."""
 _ORIENTATION = 0x0112
-"""The EXIF tag that holds it."""
+"""The EXIF tag of the orientation."""
 Pixels: TypeAlias = "npt.NDArray[np.uint8]"
 _one_large = threading.Lock()
-# Pillow warns of oddities in files; what cannot be used is refused here, and a warning helps nobody.
+# Pillow warns of oddities in files; what cannot be used is refused here.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
@@ -68,7 +68,7 @@ def decode(path: Path, side: int = SIDE) -> Pixels:
 
 @contextmanager
 def _in_turn(image: Image.Image) -> Iterator[None]:
-    """Refuse a bomb before it is decoded; let large images wait for each other, whatever the threads."""
+    """Refuse a decompression bomb; decode one large image at a time, whatever the threads."""
     width, height = image.size
     if width * height > MOST_PIXELS or max(width, height) > LONGEST_SIDE:
         raise Unreadable(f"{width} x {height} pixels are too many")
@@ -77,19 +77,19 @@ def _in_turn(image: Image.Image) -> Iterator[None]:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse what would block or surprise before it is opened: a pipe, a folder, nothing."""
+    """Refuse a pipe, a folder or an empty file before it is opened: reading may block."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise Unreadable(error.strerror or "cannot be read") from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise Unreadable("not a regular file")
-    if found.st_size == 0:
+    if status.st_size == 0:
         raise Unreadable("empty")
 
 
 def _square(image: Image.Image, side: int) -> Pixels:
-    """Shrink strip by strip: a large image is never held a second time in another mode.
+    """Shrink strip by strip: a large image is never copied whole into another mode.
 
     Pillow also shrinks the longer side first, so the pixels are those of one ``resize``.
     """

@@ -1,7 +1,7 @@
-"""Decoded once: a folder's images as squares of pixels in one mapped file, found again by what was decoded.
+"""The cache of decoded images: squares of pixels in one mapped file per domain.
 
-The key is a hash of every file's place, size and time of change, so that a second run looks at the files'
-entries only. The directory appears whole or not at all, and one process builds it while others wait.
+The key is a hash of every file's path, size and modification time, so a second run only stats the files.
+The directory is written atomically, by one process while others wait.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class Decoded:
     """The images of some files.
 
     Attributes:
-        key: what the cache keeps them under.
+        key: their cache key.
         images: the pixels, on disk.
         files: the files that they are from, in order.
         hashes: the sha256 of each file's bytes.
-        even: how many of them are one even colour.
+        even: how many of them are of a single colour.
         bad: the files that were left out.
     """
 
@@ -73,21 +73,21 @@ class Decoded:
 
 
 def decoded(
-    found: Sequence[File], side: int = SIDE, progress: Progress | None = None, name: str = "images"
+    sources: Sequence[File], side: int = SIDE, progress: Progress | None = None, name: str = "images"
 ) -> Decoded:
     """Return the decoded images of the files, from the cache if they are there.
 
     Args:
-        found: the files.
+        sources: the files.
         side: the side of the squares.
-        progress: who is told of every file that is decoded.
-        name: what the files are called meanwhile.
+        progress: advanced by one per decoded file.
+        name: what the progress calls the files.
     """
-    folder = _place(_key(found, side))
+    folder = _cache_folder(_key(sources, side))
     with files.one_builder(folder.parent / f".{folder.name}"):
         if not (folder / "index.json").exists():
-            _build(folder, found, side, progress, name)
-    pairs = list(zip(found, _index(folder), strict=True))
+            _build(folder, sources, side, progress, name)
+    pairs = list(zip(sources, _index(folder), strict=True))
     good = [(file, row) for file, row in pairs if row.bad is None]
     return Decoded(
         key=folder.name,
@@ -99,22 +99,22 @@ def decoded(
     )
 
 
-def refuse_bad(found: Decoded, skip: bool) -> None:
-    """Refuse files that cannot be used, the first by name; if they may be skipped, only if none is left."""
-    bad, total = found.bad, len(found.bad) + len(found.files)
-    if not bad or (skip and found.files):
+def refuse_bad(images: Decoded, skip: bool) -> None:
+    """Refuse unusable files by name; if they may be skipped, only if no image is left."""
+    bad, total = images.bad, len(images.bad) + len(images.files)
+    if not bad or (skip and images.files):
         return
-    named = some([f"{one.path}: {one.reason}" for one in bad], _NAMED, "; ")
+    named = some([f"{file.path}: {file.reason}" for file in bad], _NAMED, "; ")
     raise DataRefused(f"{len(bad)} of {total} files cannot be used: {named}. Mend them, or pass on_bad=skip.")
 
 
 def changes(key: str, now: Decoded) -> Iterator[str]:
-    """Name the files that are not as they were when the images under a key were decoded.
+    """Name the files that changed since the images under a key were decoded.
 
-    Nothing is known of images that are no longer in the cache.
+    Names none if those images are no longer in the cache.
     """
     try:
-        before = {row.path: row.sha256 for row in _index(_place(key))}
+        before = {row.path: row.sha256 for row in _index(_cache_folder(key))}
     except OSError:
         return
     after: dict[str, str | None] = {str(bad.path.absolute()): None for bad in now.bad}
@@ -128,7 +128,7 @@ def changes(key: str, now: Decoded) -> Iterator[str]:
             yield f"{path} was changed"
 
 
-def _place(key: str) -> Path:
+def _cache_folder(key: str) -> Path:
     return files.cache_dir("images", key)
 
 
@@ -140,29 +140,29 @@ def _index(folder: Path) -> tuple[_Row, ...]:
         raise DataRefused(f"{path} is damaged: {error}. Remove {folder}.") from error
 
 
-def _key(found: Sequence[File], side: int) -> str:
+def _key(sources: Sequence[File], side: int) -> str:
     sha = hashlib.sha256(f"rules {_RULES}, side {side}\n".encode())
-    for file in found:
+    for file in sources:
         try:
             entry = file.path.stat()
-            seen = f"{entry.st_size} {entry.st_mtime_ns}"
+            state = f"{entry.st_size} {entry.st_mtime_ns}"
         except OSError:
-            seen = "unreadable"
-        sha.update(f"{file.path.absolute()}\0{seen}\n".encode(errors="surrogateescape"))
+            state = "unreadable"
+        sha.update(f"{file.path.absolute()}\0{state}\n".encode(errors="surrogateescape"))
     return sha.hexdigest()[:20]
 
 
-def _build(folder: Path, found: Sequence[File], side: int, progress: Progress | None, name: str) -> None:
+def _build(folder: Path, sources: Sequence[File], side: int, progress: Progress | None, name: str) -> None:
     """Decode all files into a new directory; an interrupted one is built again."""
     staging = folder.parent / f".{folder.name}" / "new"
     shutil.rmtree(staging, ignore_errors=True)
     files.make_dir(staging)
     if progress:
-        progress.stage(f"decoding {name}", len(found))
-    with files.writing(staging, len(found) * 3 * side * side):
+        progress.stage(f"decoding {name}", len(sources))
+    with files.writing(staging, len(sources) * 3 * side * side):
         rows: list[_Row] = []
         with (staging / "pixels.bin").open("wb") as out:
-            for pixels, row in _each(found, side):
+            for pixels, row in _decode_all(sources, side):
                 if pixels is not None:
                     out.write(pixels.tobytes())
                 rows.append(row)
@@ -175,14 +175,14 @@ def _build(folder: Path, found: Sequence[File], side: int, progress: Progress | 
         files.sync_dir(folder.parent)
 
 
-def _each(found: Sequence[File], side: int) -> Iterator[tuple[Pixels | None, _Row]]:
-    """Decode in threads, Pillow works outside the interpreter's lock; yield in the order of the files."""
+def _decode_all(sources: Sequence[File], side: int) -> Iterator[tuple[Pixels | None, _Row]]:
+    """Decode in threads (Pillow releases the GIL); yield in the order of the files."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, len(found), _AHEAD):
-            yield from pool.map(lambda file: _one(file, side), found[start : start + _AHEAD])
+        for start in range(0, len(sources), _AHEAD):
+            yield from pool.map(lambda file: _decode_file(file, side), sources[start : start + _AHEAD])
 
 
-def _one(file: File, side: int) -> tuple[Pixels | None, _Row]:
+def _decode_file(file: File, side: int) -> tuple[Pixels | None, _Row]:
     path = str(file.path.absolute())
     try:
         pixels = decode(file.path, side)

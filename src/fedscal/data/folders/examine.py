@@ -1,4 +1,4 @@
-"""Look at every file of a folder before it is trusted: what is broken, how much there is, what is twice."""
+"""Check every file of a folder: what is broken, how many images there are, which are repeated."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Findings:
         bad: files that are no whole images.
         shared: how many images two domains have in common, by the pair of their names.
         repeated: how many images a domain holds more than once.
-        even: how many images of a domain are one even colour.
-        others: files that were passed over because their ending is no image's.
-        hidden: hidden files and folders that were not looked at.
+        even: how many images of a domain are of a single colour.
+        others: files that were skipped because their suffix is no image's.
+        hidden: hidden files and folders, which are skipped.
         empty: folders that hold no image.
     """
 
@@ -39,10 +39,10 @@ class Findings:
     @property
     def images(self) -> int:
         """How many images can be used."""
-        return sum(sum(own.values()) for own in self.counts.values())
+        return sum(sum(classes.values()) for classes in self.counts.values())
 
     def warnings(self) -> Iterator[str]:
-        """Say in sentences what spoils a training without stopping it."""
+        """Describe what harms training without stopping it."""
         if self.bad:
             yield f"{_some(len(self.bad), 'file')} no whole image and left out, the first {self.bad[0].path}"
         for (first, second), count in self.shared.items():
@@ -53,13 +53,13 @@ class Findings:
             yield f"{_some(count, 'image', of=domain)} one even colour"
 
     def oddities(self) -> Iterator[str]:
-        """Say in sentences what is odd beside broken files, and what was not looked at."""
+        """Describe what is odd apart from broken files, and what was skipped."""
         yield from replace(self, bad=()).warnings()
-        known = {name for own in self.counts.values() for name in own if name}
-        for domain, own in self.counts.items():
-            absent = sorted(known - set(own)) if "" not in own else []
+        names = {name for classes in self.counts.values() for name in classes if name}
+        for domain, classes in self.counts.items():
+            absent = sorted(names - set(classes)) if "" not in classes else []
             if absent:
-                yield f"{domain} lacks {len(absent)} of {len(known)} classes, the first {absent[0]}"
+                yield f"{domain} lacks {len(absent)} of {len(names)} classes, the first {absent[0]}"
         if self.others:
             yield f"{_some(self.others, 'file')} passed over: no ending of an image"
         if self.hidden:
@@ -68,10 +68,10 @@ class Findings:
             yield f"{name} holds no image"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of it for a program."""
+        """Return all of it for JSON."""
         return {
             "images": self.images,
-            "counts": {domain: dict(sorted(own.items())) for domain, own in self.counts.items()},
+            "counts": {domain: dict(sorted(classes.items())) for domain, classes in self.counts.items()},
             "bad": [{"path": str(bad.path), "reason": bad.reason} for bad in self.bad],
             "shared": [{"domains": list(pair), "images": count} for pair, count in self.shared.items()],
             "repeated": dict(self.repeated),
@@ -93,23 +93,23 @@ def _some(count: int, noun: str, of: str = "") -> str:
 
 
 def examine(tree: Tree, progress: Progress | None = None) -> Findings:
-    """Decode every file of a folder; the pixels are kept for the runs to come."""
+    """Decode every file of a folder; the pixels stay in the cache for later runs."""
     return findings(
-        tree, {name: decoded(found, progress=progress, name=name) for name, found in tree.domains.items()}
+        tree, {name: decoded(files, progress=progress, name=name) for name, files in tree.domains.items()}
     )
 
 
-def findings(tree: Tree, found: Mapping[str, Decoded]) -> Findings:
-    """Return what the decoded files of a folder show."""
-    hashes = {domain: Counter(part.hashes) for domain, part in found.items()}
+def findings(tree: Tree, images: Mapping[str, Decoded]) -> Findings:
+    """Summarise the decoded files of a folder."""
+    hashes = {domain: Counter(part.hashes) for domain, part in images.items()}
     pairs = [(a, b) for a in hashes for b in hashes if a < b]
     shared = {(a, b): len(hashes[a].keys() & hashes[b].keys()) for a, b in pairs}
     return Findings(
-        counts={domain: Counter(file.label or "" for file in part.files) for domain, part in found.items()},
-        bad=[bad for part in found.values() for bad in part.bad],
+        counts={domain: Counter(file.label or "" for file in part.files) for domain, part in images.items()},
+        bad=[bad for part in images.values() for bad in part.bad],
         shared={pair: count for pair, count in shared.items() if count},
         repeated={d: twice for d, n in hashes.items() if (twice := sum(n.values()) - len(n))},
-        even={domain: part.even for domain, part in found.items() if part.even},
+        even={domain: part.even for domain, part in images.items() if part.even},
         others=tree.others,
         hidden=tree.hidden,
         empty=tree.empty,

@@ -1,4 +1,4 @@
-"""List files: lines ``path label`` that say which images there are, as DomainNet and others come with."""
+"""List files: lines ``path label`` that name the images, as DomainNet and others have."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fedscal.data.folders.tree import File, looks_like_an_image
 
 _LINE = re.compile(r"(?P<path>\S.*?)\s+(?P<label>\d{1,9})\s*")
 _PART = re.compile(r"[_-](train|test|val|list)$")
-"""How the name of a list ends that is one part of a domain; the parts are joined."""
+"""Endings of lists that are one part of a domain; the parts are joined."""
 _LONGEST = 4096
 _LARGEST = 500_000_000
-"""Bytes of a list, ten times those of the largest data set that is read here."""
+"""Most bytes of a list: ten times the largest of a known data set."""
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,15 @@ class _Entry:
 
 def list_files(root: Path) -> list[Path]:
     """Return the list files in a folder and right below it, sorted."""
-    found = [path for pattern in ("*.txt", "*/*.txt") for path in root.glob(pattern)]
-    return sorted(path for path in found if not _is_hidden(path, root) and _is_list(path))
+    paths = [path for pattern in ("*.txt", "*/*.txt") for path in root.glob(pattern)]
+    return sorted(path for path in paths if not _is_hidden(path, root) and _is_list(path))
 
 
 def read_lists(root: Path, lists: Sequence[Path]) -> dict[str, tuple[File, ...]]:
     """Return the images that the lists name, by domain and sorted; each file once.
 
-    A list that lies in a folder of images and names them from there is that folder's. Any other is of the
-    domain that it is called after: ``clipart_train.txt`` and ``clipart_test.txt`` are clipart. Its
-    paths begin at the root.
+    A list inside a folder of images, with paths relative to it, is that folder's. Any other list names its
+    domain (``clipart_train.txt`` and ``clipart_test.txt`` are clipart), and its paths begin at the root.
     """
     domains: dict[str, list[_Entry]] = {}
     for path in lists:
@@ -53,11 +52,11 @@ def read_lists(root: Path, lists: Sequence[Path]) -> dict[str, tuple[File, ...]]
     return {domain: _files(domains[domain], names) for domain in sorted(domains)}
 
 
-def refuse_pickles(place: Path) -> None:
-    """Say what to do instead of reading a pickle, which may hold code."""
-    if place.suffix == ".pkl" or (place.is_dir() and any(place.glob("*.pkl"))):
+def refuse_pickles(path: Path) -> None:
+    """Refuse pickles, which may hold code, and say what to do instead."""
+    if path.suffix == ".pkl" or (path.is_dir() and any(path.glob("*.pkl"))):
         raise DataRefused(
-            f"{place}: lists in .pkl files are not read, for a pickle may run code; give the folder of the "
+            f"{path}: lists in .pkl files are not read, for a pickle may run code; give the folder of the "
             "images, and classes=domainnet-10 for FedBN's ten classes."
         )
 
@@ -71,8 +70,8 @@ def _is_list(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open(encoding="utf-8-sig", errors="replace") as file:
-        found = _LINE.fullmatch(file.readline(_LONGEST))
-    return found is not None and looks_like_an_image(found["path"])
+        match = _LINE.fullmatch(file.readline(_LONGEST))
+    return match is not None and looks_like_an_image(match["path"])
 
 
 def _lines(path: Path) -> list[tuple[int, str, int]]:
@@ -88,17 +87,17 @@ def _lines(path: Path) -> list[tuple[int, str, int]]:
 
 def _parsed(path: Path, text: str) -> Iterator[tuple[int, str, int]]:
     for number, line in enumerate(text.splitlines(), start=1):
-        found = _LINE.fullmatch(line)
-        if found:
-            yield number, found["path"], int(found["label"])
+        match = _LINE.fullmatch(line)
+        if match:
+            yield number, match["path"], int(match["label"])
         elif line.strip():
             raise DataRefused(f"{path}, line {number}: expected 'path label', found '{line[:80]}'.")
 
 
 def _class_names(domains: Iterable[Sequence[_Entry]]) -> Mapping[int, str]:
-    """Return what each number means: the folder of its images, the same in all lists.
+    """Return the class name of each number: the folder of its images, the same in all lists.
 
-    Where all images of a domain lie in one folder, its name is no class's.
+    Where all images of a domain are in one folder, the folder is not a class.
     """
     names: dict[int, str] = {}
     numbers: dict[str, int] = {}
@@ -109,16 +108,16 @@ def _class_names(domains: Iterable[Sequence[_Entry]]) -> Mapping[int, str]:
             folder = entry.path.parent.name
             name, number = names.setdefault(entry.number, folder), numbers.setdefault(folder, entry.number)
             if (name, number) != (folder, entry.number):
-                known = f"{number} is '{folder}'" if number != entry.number else f"{entry.number} is '{name}'"
+                prior = f"{number} is '{folder}'" if number != entry.number else f"{entry.number} is '{name}'"
                 raise DataRefused(
-                    f"{entry.where}: label {entry.number} contradicts the folder '{folder}', for {known} in "
+                    f"{entry.where}: label {entry.number} contradicts the folder '{folder}', for {prior} in "
                     "an earlier line."
                 )
     return names
 
 
 def _files(entries: Sequence[_Entry], names: Mapping[int, str]) -> tuple[File, ...]:
-    """Return each file once; a number without a name is its own."""
+    """Return each file once; a number without a name is its own label."""
     labels: dict[Path, int] = {}
     for entry in entries:
         if labels.setdefault(entry.path, entry.number) != entry.number:

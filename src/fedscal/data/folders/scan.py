@@ -1,4 +1,4 @@
-"""Folders of images as users have them: which files there are, and what their folders say of them."""
+"""Scan a user's folder: its image files, their domains and their classes."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from fedscal.data.folders.tree import File, Tree, looks_like_an_image
 _WRAPPERS = ("images",)
 """Office-31 keeps the classes of a domain one folder deeper, in ``images``."""
 _LITTER = "__MACOSX"
-"""What an archive that was packed on a Mac leaves beside the data."""
+"""What archives that were packed on a Mac contain beside the data."""
 _Passed = Counter[str]
-"""How many files were passed over: ``others`` than images, and ``hidden`` ones."""
+"""How many files were skipped: ``others`` than images, and ``hidden`` ones."""
 
 
 def scan(root: Path) -> Tree:
     """Read what is below a folder, whichever of these it holds.
 
     ``root/<domain>/<class>/*``, ``root/<domain>/images/<class>/*``, ``root/<domain>/*``, each also inside
-    one more folder, or list files ``path label``. Hidden files and folders are not looked at. Images may
-    lie deeper inside a class.
+    one more folder, or list files ``path label``. Hidden files and folders are skipped. Images may
+    be deeper inside a class.
     """
     if not root.is_dir():
         raise DataRefused(f"{root} is not a folder.")
-    for place in (root, _unwrapped(root)):
-        lists = list_files(place)
+    for folder in (root, _unwrapped(root)):
+        lists = list_files(folder)
         if lists:
-            return Tree(place, read_lists(place, lists))
-    return _walked(place)
+            return Tree(folder, read_lists(folder, lists))
+    return _walked(folder)
 
 
 def image_files(folder: Path) -> list[Path]:
@@ -45,15 +45,15 @@ def _walked(root: Path) -> Tree:
     passed: _Passed = Counter()
     folders = _folders(root, passed)
     _refuse_twice(folders)
-    found = {folder.name: _domain(folder, passed) for folder in folders}
-    domains = {name: files for name, files in found.items() if files}
+    contents = {folder.name: _domain(folder, passed) for folder in folders}
+    domains = {name: files for name, files in contents.items() if files}
     if not domains:
         refuse_pickles(root)
         raise DataRefused(
             f"{root} holds no images below its folders; expected {root}/<domain>/<class>/<image>, or "
             f"{root}/<site>/<image> without classes."
         )
-    empty = tuple(name for name, files in found.items() if not files)
+    empty = tuple(name for name, files in contents.items() if not files)
     return Tree(root, domains, passed["others"], passed["hidden"], empty)
 
 
@@ -82,15 +82,15 @@ def _domain(folder: Path, passed: _Passed) -> tuple[File, ...]:
     """Return the files of a domain."""
     inner = [folder / name for name in _WRAPPERS if os.path.isdir(folder / name)]
     top = inner[0] if inner and not _own_images(folder) else folder
-    found: list[File] = []
+    files: list[File] = []
     for path in _walk(top, passed):
         if not looks_like_an_image(path.name):
             passed["others"] += 1
             continue
         inside = path.relative_to(top).parts
-        found.append(File(path, inside[0] if len(inside) > 1 else None))
-    _same_kind(folder, found)
-    return tuple(found)
+        files.append(File(path, inside[0] if len(inside) > 1 else None))
+    _same_kind(folder, files)
+    return tuple(files)
 
 
 def _same_kind(folder: Path, files: list[File]) -> None:
@@ -108,7 +108,7 @@ def _own_images(folder: Path) -> bool:
 
 
 def _folders(root: Path, passed: _Passed | None = None) -> list[Path]:
-    """Return the folders in a folder, sorted; a folder that may not be read is named."""
+    """Return the folders in a folder, sorted."""
     try:
         entries = sorted(root.iterdir())
     except OSError as error:
@@ -123,16 +123,16 @@ def _hidden(name: str) -> bool:
 
 
 def _walk(folder: Path, passed: _Passed) -> Iterator[Path]:
-    """Yield every file below a folder in a fixed order, hidden ones aside; links to folders are followed.
+    """Yield every file below a folder in a fixed order, without hidden ones; links to folders are followed.
 
-    A folder that is named like an image is yielded too, to be named as a bad one rather than overlooked.
+    A folder that is named like an image is yielded too, so that it is reported as bad.
     """
-    seen: set[str] = set()
+    visited: set[str] = set()
     for where, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
         real = os.path.realpath(where)
-        if real in seen:
+        if real in visited:
             raise DataRefused(f"{where} leads to a folder that is there already, {real}: remove the link.")
-        seen.add(real)
+        visited.add(real)
         passed["hidden"] += sum(map(_hidden, (*folders, *names)))
         odd = [name for name in folders if looks_like_an_image(name)]
         folders[:] = sorted(name for name in folders if not _hidden(name) and name not in odd)

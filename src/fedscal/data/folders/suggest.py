@@ -1,4 +1,4 @@
-"""From a look at a folder to a recipe that a person can read and change."""
+"""Suggest a recipe for a folder, with comments, to be edited by the user."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Makes the archive: every image at 64 px with class, domain, set, licence and icon name, from tarballs.
 
-A directory of one safetensors file a domain, ``index.json`` and ``NOTICE.md``, with their sha256 in
+A directory of one safetensors file per domain, ``index.json`` and ``NOTICE.md``, with their sha256 in
 ``manifest.json``. The same lock and rules give the same bytes. Sets copy each other, and one drawing must not
-count twice in a class of a domain: a drawing whose 64-bit hash (is each of 8 x 8 patches brighter than
-its left one) differs in few bits from one that is kept is left out.
+count twice in a class of a domain: of drawings whose 64-bit hashes (is each of 8 x 8 patches brighter
+than the one to its left) differ in few bits, only the first is kept.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ICONS = "package/icons.json"
 SAME_BITS = 2
 """Two drawings are the same if at most this many bits differ."""
 _STEP = 2.0
-"""Grey levels below which two patches count as equally bright, so that no bit hangs on rounding."""
+"""Grey levels below which two patches count as equally bright, so that no bit depends on rounding."""
 _HEAD = """# Notice
 
 The images of the icons benchmark are made from the packages below: rasterised at 64 px, cropped to their
@@ -75,10 +75,10 @@ def make(registry: str | None, progress: Progress) -> None:
         progress.stage("fetching icon sets", len(absent))
         fetch_all(absent, tarballs, source, progress.advance)
     progress.stage("drawing icons", len(lock))
-    made = contents(
+    archive = contents(
         lock, lambda package: (tarballs / package.tarball).read_bytes(), rules(), progress.advance
     )
-    files.write_dir(directory(), made)
+    files.write_dir(directory(), archive)
 
 
 def pictures(package: Package, tarball: bytes, rules: Rules) -> Iterator[Picture]:
@@ -89,28 +89,28 @@ def pictures(package: Package, tarball: bytes, rules: Rules) -> Iterator[Picture
 def _icons(package: Package, tarball: bytes, rules: Rules) -> Iterator[Picture]:
     icons = parse_json(members(tarball, (_ICONS,), package.name)[_ICONS])
     for name, drawing in sorted(icons["icons"].items()):
-        found = None if drawing.get("hidden") else rules.match(package.prefix, name, package.styles)
-        pixels = draw.icon(drawing, icons) if found else None
-        if found and pixels is not None:
-            yield Picture(*found, package, name, package.prefix, pixels)
+        match = None if drawing.get("hidden") else rules.match(package.prefix, name, package.styles)
+        pixels = draw.icon(drawing, icons) if match else None
+        if match and pixels is not None:
+            yield Picture(*match, package, name, package.prefix, pixels)
 
 
 def _sketches(package: Package, tarball: bytes, rules: Rules) -> Iterator[Picture]:
     wanted = [_DRAWINGS.format(category) for category in rules.sketches]
-    found = members(tarball, wanted, package.name)
+    drawings = members(tarball, wanted, package.name)
     for label, member in enumerate(wanted):
-        for number, pixels in enumerate(draw.sketches(found[member])):
+        for number, pixels in enumerate(draw.sketches(drawings[member])):
             name = f"{rules.sketches[label]}-{number}"
             yield Picture(label, "sketch", package, name, name, pixels)
 
 
-def distinct(found: Sequence[Picture], rules: Rules) -> dict[str, list[Picture]]:
+def distinct(drawn: Sequence[Picture], rules: Rules) -> dict[str, list[Picture]]:
     """Return the pictures of each domain, class after class, without near-duplicates inside a class."""
     domains: dict[str, list[Picture]] = {domain: [] for domain in DOMAINS}
-    for domain, kept in domains.items():
+    for domain, chosen in domains.items():
         for label in range(len(rules.classes)):
-            same = [picture for picture in found if (picture.domain, picture.label) == (domain, label)]
-            kept.extend(same[position] for position in first_of_each([p.pixels for p in same]))
+            same = [picture for picture in drawn if (picture.domain, picture.label) == (domain, label)]
+            chosen.extend(same[position] for position in first_of_each([p.pixels for p in same]))
     return domains
 
 
@@ -128,25 +128,25 @@ def contents(
         rules: What to take from it, and as what.
         on_each: Called after each package.
     """
-    found: list[Picture] = []
+    drawn: list[Picture] = []
     for package in packages:
-        found.extend(pictures(package, read(package), rules))
+        drawn.extend(pictures(package, read(package), rules))
         on_each()
-    domains = distinct(found, rules)
-    numbers = {group: number for number, group in enumerate(dict.fromkeys(p.group for p in found))}
-    made = {file_name(domain): _tensors(kept, numbers) for domain, kept in domains.items()}
-    made[INDEX] = json.dumps(_index(domains, rules), indent=0, ensure_ascii=False).encode()
-    made[NOTICE] = notice(packages).encode()
-    hashes = {name: files.sha256(data) for name, data in made.items()}
-    return made | {MANIFEST: json.dumps({"version": VERSION, "sha256": hashes}, indent=2).encode()}
+    domains = distinct(drawn, rules)
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(p.group for p in drawn))}
+    archive = {file_name(domain): _tensors(chosen, numbers) for domain, chosen in domains.items()}
+    archive[INDEX] = json.dumps(_index(domains, rules), indent=0, ensure_ascii=False).encode()
+    archive[NOTICE] = notice(packages).encode()
+    hashes = {name: files.sha256(data) for name, data in archive.items()}
+    return archive | {MANIFEST: json.dumps({"version": VERSION, "sha256": hashes}, indent=2).encode()}
 
 
-def _tensors(kept: Sequence[Picture], numbers: dict[str, int]) -> bytes:
+def _tensors(drawn: Sequence[Picture], numbers: dict[str, int]) -> bytes:
     blank = torch.empty(0, 3, draw.SIDE, draw.SIDE, dtype=torch.uint8)
     tensors = {
-        "images": torch.stack([picture.pixels for picture in kept]) if kept else blank,
-        "labels": torch.tensor([picture.label for picture in kept], dtype=torch.int64),
-        "groups": torch.tensor([numbers[picture.group] for picture in kept], dtype=torch.int64),
+        "images": torch.stack([picture.pixels for picture in drawn]) if drawn else blank,
+        "labels": torch.tensor([picture.label for picture in drawn], dtype=torch.int64),
+        "groups": torch.tensor([numbers[picture.group] for picture in drawn], dtype=torch.int64),
     }
     return weights.to_bytes(tensors)
 
@@ -160,9 +160,9 @@ def _index(domains: dict[str, list[Picture]], rules: Rules) -> dict[str, list[di
                 "icon": picture.name,
                 "licence": picture.package.licence,
             }
-            for picture in kept
+            for picture in drawn
         ]
-        for domain, kept in domains.items()
+        for domain, drawn in domains.items()
     }
 
 
@@ -174,7 +174,7 @@ def hashes(images: Tensor) -> Tensor:
 
 
 def first_of_each(images: Sequence[Tensor]) -> list[int]:
-    """Return the positions of the images that are no near-duplicate of an earlier kept one."""
+    """Return the positions of the images that are no near-duplicate of an earlier one."""
     kept: list[int] = []
     codes = hashes(torch.stack(list(images))) if images else torch.empty(0, 64)
     for position, code in enumerate(codes):

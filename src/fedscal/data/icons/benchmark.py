@@ -29,12 +29,12 @@ MANIFEST, INDEX, NOTICE = "manifest.json", "index.json", "NOTICE.md"
 
 
 def folder() -> Path:
-    """Return where the archive and the tarballs are kept."""
+    """Return the folder of the archive and the tarballs."""
     return files.cache_dir("icons")
 
 
 def directory() -> Path:
-    """Return where the archive is, or would be."""
+    """Return the archive's folder, which need not exist."""
     return folder() / f"archive-v{VERSION}"
 
 
@@ -48,12 +48,12 @@ def fetch(registry: str | None, progress: Progress) -> None:
 
 
 def build(domain: str, side: int) -> tuple[Tensor, Tensor]:
-    """Return the images and labels of a domain, shuffled, for the archive is sorted by class."""
-    made, order = tensors(domain), _order(domain)
-    images = made["images"][order]
+    """Return the images and labels of a domain, shuffled: the archive is sorted by class."""
+    archived, order = tensors(domain), _order(domain)
+    images = archived["images"][order]
     if side != images.shape[-1]:
         images = F.interpolate(images.double(), size=(side, side), mode="area").round().to(torch.uint8)
-    return images.contiguous(), made["labels"][order]
+    return images.contiguous(), archived["labels"][order]
 
 
 def groups(domain: str) -> Tensor:
@@ -77,7 +77,7 @@ def file_name(domain: str) -> str:
 
 
 def is_whole() -> bool:
-    """Tell whether the archive is there and every file of it is what was built."""
+    """Whether the archive is there and no file of it is damaged."""
     names = (*(file_name(domain) for domain in DOMAINS), INDEX, NOTICE)
     return all(_intact(name) is not None for name in names)
 

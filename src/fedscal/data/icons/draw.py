@@ -1,7 +1,7 @@
-"""From drawings to pixels: icons rasterised by resvg, sketches enlarged, all alike in size and margin.
+"""Draw pixels: icons rasterised by resvg, sketches enlarged, all with the same size and margin.
 
 An image is 64 x 64, RGB on white. The ink's bounding box, and not the set's own canvas, is centred and
-scaled to leave a margin of 4 pixels: how much air a set leaves around its icons says nothing of the object.
+scaled to leave a margin of 4 pixels: a set's own margin says nothing about the object.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _Square = tuple[float, float, float]
 
 
 def check_tools() -> None:
-    """Refuse at once, and not after the download, if what draws the icons is not installed."""
+    """Refuse before the download if resvg is not installed."""
     _resvg()
 
 
 def _resvg() -> ModuleType:
-    """Import what draws, late: only the making of the archive needs it."""
+    """Import resvg late: only making the archive needs it."""
     with from_extra("icons", "drawing the icons"):
         import resvg_py
     return resvg_py
@@ -57,7 +57,7 @@ def icon(drawing: Mapping[str, Any], defaults: Mapping[str, Any]) -> Tensor | No
         for key, fallback in (("left", 0), ("top", 0), ("width", 16), ("height", 16))
     )
     body = str(drawing["body"]).replace("currentColor", "#000")
-    # The inner picture keeps the set's own canvas, for what lies outside of it was never to be seen.
+    # The inner picture keeps the set's own canvas, which clips what is outside of it.
     inner = (
         f'<svg x="{left}" y="{top}" width="{width}" height="{height}" '
         f'viewBox="{left} {top} {width} {height}">{body}</svg>'

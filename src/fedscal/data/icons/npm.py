@@ -1,6 +1,6 @@
 """The npm registry, from which the icon sets come: where it is, what is fetched, how a tarball is read.
 
-Every tarball is held to the sha512 of the lock; nothing is unpacked to disk.
+Every tarball is checked against the sha512 of the lock; nothing is unpacked to disk.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ VARIABLES = ("FEDSCAL_NPM_REGISTRY", "npm_config_registry", "NPM_CONFIG_REGISTRY
 _SECONDS = 20
 
 
-def find_registry(given: str | None) -> str:
-    """Return the address of the registry without a slash at its end, from the first place that has one."""
-    found = given or next(_configured(), None)
-    if not found:
+def find_registry(address: str | None) -> str:
+    """Return the registry's address, given or configured, without a slash at its end."""
+    registry = address or next(_configured(), None)
+    if not registry:
         raise UsageError(
             "no npm registry is known: give --registry URL, set FEDSCAL_NPM_REGISTRY, or write "
             "registry=URL into ~/.npmrc."
         )
-    return _checked(found)
+    return _checked(registry)
 
 
 def _configured() -> Iterator[str]:
-    """Yield the addresses in the order in which they count; npm itself is asked last, for it is slow."""
+    """Yield the addresses by precedence; npm itself is asked last because it is slow."""
     yield from filter(None, (os.environ.get(name) for name in VARIABLES))
     for path in (Path(".npmrc"), Path(os.path.expanduser("~/.npmrc"))):
         yield from _from_file(path)
@@ -111,12 +111,12 @@ class Registry:
 
     def tarball(self, name: str, version: str) -> bytes:
         """Return the bytes of a package's tarball, whatever they are."""
-        told = str(self._described(name, version).get("dist", {}).get("tarball", ""))
+        listed = str(self._described(name, version).get("dist", {}).get("tarball", ""))
         # A mirror may answer with another host's address, which need not be reachable from here.
-        here = urlsplit(told).netloc == urlsplit(self.address).netloc
+        here = urlsplit(listed).netloc == urlsplit(self.address).netloc
         base = name.rpartition("/")[2]
-        own = f"{self.address}/{quote(name, safe='@/')}/-/{base}-{version}.tgz"
-        return self._get(told if here else own, f"{name} {version}")
+        usual = f"{self.address}/{quote(name, safe='@/')}/-/{base}-{version}.tgz"
+        return self._get(listed if here else usual, f"{name} {version}")
 
     def newest(self, name: str) -> str:
         """Return the newest version of a package."""
@@ -134,7 +134,7 @@ class Registry:
         return described
 
     def _get(self, url: str, what: str) -> bytes:
-        """Fetch, again and again while the trouble may pass, each time after twice the wait."""
+        """Fetch with retries and exponential back-off."""
         wait = _FIRST_WAIT
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -162,7 +162,7 @@ class Registry:
 def fetch_all(
     packages: Sequence[Package], folder: Path, registry: Registry, on_each: Callable[[], None]
 ) -> None:
-    """Bring every package's tarball into the folder; at the first failure no other one is begun."""
+    """Download every package's tarball into the folder; stop at the first failure."""
     pool = ThreadPoolExecutor(_AT_ONCE)
     try:
         for done in as_completed([pool.submit(fetch, package, folder, registry) for package in packages]):
@@ -183,7 +183,7 @@ def missing(packages: Sequence[Package], folder: Path) -> list[Package]:
 
 
 def fetch(package: Package, folder: Path, registry: Registry) -> None:
-    """Bring one tarball into the folder; it is kept only if it is the one of the lock."""
+    """Download one tarball into the folder, if its hash is the lock's."""
     data = registry.tarball(package.name, package.version)
     if integrity_of(data) != package.integrity:
         raise DataRefused(
@@ -205,7 +205,7 @@ def _body(url: str, what: str) -> bytes:
         expected = answer.headers.get("Content-Length")
     if len(data) > _LARGEST:
         raise DataRefused(f"{what} is larger than {_LARGEST:,} bytes and was not fetched.")
-    # Read with a limit, a body that ends too soon is no error of http.client's.
+    # With a limit, http.client does not report a body that ends too soon.
     if expected is not None and len(data) < int(expected):
         raise http.client.IncompleteRead(data, int(expected) - len(data))
     return data
@@ -223,19 +223,19 @@ LARGEST_MEMBER = 256 * 2**20
 
 
 def members(data: bytes, wanted: Collection[str], package: str) -> dict[str, bytes]:
-    """Return the wanted files of a gzipped tarball, or say which one is missing or too large."""
-    found: dict[str, bytes] = {}
+    """Return the wanted files of a gzipped tarball; refuse missing or too large ones."""
+    contents: dict[str, bytes] = {}
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
             for member in tar:
                 if member.name in wanted and member.isfile():
-                    found[member.name] = _read(tar, member, package)
+                    contents[member.name] = _read(tar, member, package)
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise DataRefused(f"the tarball of {package} cannot be read: {error}.") from error
     for name in wanted:
-        if name not in found:
+        if name not in contents:
             raise DataRefused(f"the tarball of {package} has no {name}.")
-    return found
+    return contents
 
 
 def _read(tar: tarfile.TarFile, member: tarfile.TarInfo, package: str) -> bytes:

@@ -1,6 +1,6 @@
-"""What an icon shows, decided by its name alone and strictly: a doubtful name matches nothing.
+"""The class of an icon, by its name alone and strictly: a doubtful name matches nothing.
 
-The rules are the data file ``classes.toml``, which says how they read.
+The rules are in ``classes.toml``, which explains them.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Rules:
             icon: The icon's name.
             styles: From the endings of the set's names to domains; an empty ending stands for the rest.
         """
-        found = _style(icon, styles)
-        if found is None:
+        style = _style(icon, styles)
+        if style is None:
             return None
-        base, domain = found
+        base, domain = style
         first, *others = base.split("-")
         words = [first, *(word for word in others if not self._says_nothing(word))]
         label = self.names.get("-".join(words))

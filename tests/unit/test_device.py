@@ -24,7 +24,7 @@ from fedscal.experiment.spec import RunSpec
 from fedscal.losses import negative_diversity, prediction_entropy
 from fedscal.methods import METHODS, build_objective
 from fedscal.models import device as place
-from fedscal.models.device import computes_in_bfloat16, find_device, in_pieces, put
+from fedscal.models.device import computes_in_bfloat16, find_device, microbatched, to_device
 from fedscal.models.network import Network
 from fedscal.runtime.local import LocalDriver
 from fedscal.runtime.service import ClientService
@@ -114,7 +114,7 @@ def test_auto_computes_in_float32_on_the_cpu() -> None:
 
 def test_bfloat16_is_for_the_backbone_alone_and_near_float32() -> None:
     seen: list[torch.dtype] = []
-    network = put(tiny_network(norm=False), "cpu", "bf16")
+    network = to_device(tiny_network(norm=False), "cpu", "bf16")
     network.backbone.register_forward_hook(lambda module, images, found: seen.append(found.dtype))
     plain = tiny_network(norm=False)
     reply, exact = update(network), update(plain)
@@ -163,7 +163,7 @@ def test_pieces_make_the_gradient_of_the_whole_batch() -> None:
     images = torch.randn(8, 1, SIDE, SIDE, dtype=torch.float64)
     whole = gradients(network, whole_batch_loss(network(images)))
     backbone.sizes.clear()
-    loss = whole_batch_loss(in_pieces(network, 3)(images))
+    loss = whole_batch_loss(microbatched(network, 3)(images))
     assert backbone.sizes == [3, 3, 2]
     for piece, exact in zip(gradients(network, loss), whole, strict=True):
         torch.testing.assert_close(piece, exact, rtol=1e-10, atol=1e-12)
@@ -179,16 +179,16 @@ def test_a_piece_computed_again_meets_the_same_chance() -> None:
         joined = Prediction(torch.cat([p.features for p in parts]), torch.cat([p.logits for p in parts]))
         exact = gradients(network, whole_batch_loss(joined))
         torch.manual_seed(1)
-        found = gradients(network, whole_batch_loss(in_pieces(network, 3)(images)))
+        found = gradients(network, whole_batch_loss(microbatched(network, 3)(images)))
     for a, b in zip(found, exact, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
 def test_a_batch_that_fits_is_not_cut_and_0_is_the_network_itself() -> None:
     network, backbone = droppy(dropout=False)
-    in_pieces(network, 8)(torch.zeros(8, 1, SIDE, SIDE, dtype=torch.float64))
+    microbatched(network, 8)(torch.zeros(8, 1, SIDE, SIDE, dtype=torch.float64))
     assert backbone.sizes == [8]
-    assert in_pieces(network, 0) is network
+    assert microbatched(network, 0) is network
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "source-only"])
