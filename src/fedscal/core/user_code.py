@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from functools import cache
 from importlib.metadata import entry_points
 from types import ModuleType
 
@@ -46,16 +47,14 @@ def import_user_module(module: str, key: str) -> ModuleType:
         ) from error
 
 
-_loaded: set[str] = set()
-
-
 def load_plugins(names: str = "") -> None:
-    """Import the modules of installed packages, then those of a run's key ``plugins``; each once."""
-    for entry in entry_points(group=ENTRY_POINTS):
-        if entry.value not in _loaded:
-            _loaded.add(entry.value)
-            entry.load()
+    """Import the modules of installed packages, then those of a run's key ``plugins``."""
+    _load_installed()
     for name in filter(None, (part.strip() for part in names.split("+"))):
-        if name not in _loaded:
-            import_user_module(name, f"plugins={names}")
-            _loaded.add(name)
+        import_user_module(name, f"plugins={names}")
+
+
+@cache  # to read the metadata of all packages takes a while, and a grid makes thousands of specs
+def _load_installed() -> None:
+    for entry in entry_points(group=ENTRY_POINTS):
+        entry.load()
