@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def _resumed(out: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "fedscal", "run", "--quiet", "--no-report", "--out", str(out), *keys]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     while process.poll() is None and not (out / "checkpoints" / "round-0001").exists():
-        pass
+        time.sleep(0.01)
     process.kill()
     process.wait()
     _fedscal("run", "--quiet", "--no-report", "--resume", out)

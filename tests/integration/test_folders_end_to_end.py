@@ -196,6 +196,13 @@ def test_a_comparison_decodes_before_its_cells(fedscal, tree, tmp_path):
     assert ended.out.index("decoding Photo") < ended.out.index("1 runs, 0 finished already")
 
 
+def test_a_source_that_the_folder_does_not_have_is_refused_before_any_run(fedscal, tree, tmp_path):
+    words = [f"benchmark={tree}", "sources=Art,Atr", "methods=source-only", "pretrain_epochs=1"]
+    ended = fedscal("compare", *words, "--out", tmp_path / "grid")
+    assert (ended.code, "source=Atr: no such domain" in ended.error) == (2, True)
+    assert not list(tmp_path.glob("grid/*"))
+
+
 def test_another_size_of_images_is_another_source_model(fedscal, tree):
     words = [f"benchmark={tree}", "source=Art", "pretrain_epochs=1", "--json"]
     found = [json.loads(fedscal("pretrain", *words, f"image_size={side}").out) for side in (32, 48)]

@@ -42,7 +42,9 @@ def execute_cells(
         after()
 
     try:
-        for spec in _different_data(left):  # here, where progress is seen, and not in every cell
+        for spec in _different(left, (*DATA_KEYS, "source")):
+            load_data(spec)  # a source that the data do not have is refused before anything is run
+        for spec in _different(left, DATA_KEYS):  # here, where progress is seen, and not in every cell
             prepare_data(load_data(spec), listener)
         listener.stage(f"{len(cells)} runs, {finished} finished already, {jobs} at a time", len(left))
         return execute(left, jobs, done)
@@ -50,10 +52,10 @@ def execute_cells(
         listener.close()
 
 
-def _different_data(cells: Sequence[Cell]) -> list[RunSpec]:
-    """Return a spec for every set of images that the cells need."""
+def _different(cells: Sequence[Cell], keys: Sequence[str]) -> list[RunSpec]:
+    """Return one spec for every combination of these keys' values."""
     specs = [cell.spec for cell in cells]
-    return list({tuple(getattr(spec, key) for key in DATA_KEYS): spec for spec in specs}.values())
+    return list({tuple(getattr(spec, key) for key in keys): spec for spec in specs}.values())
 
 
 def show_tables(tables: Sequence[Table], unit: str = "accuracy in %") -> None:

@@ -48,10 +48,7 @@ def reproduce(
     seeds= run a part of it; other keys stand over the paper's. Says NOT A REPRODUCTION where it is none.
     """
     blocks = tables.table(name)
-    if name == "figures":
-        from fedscal.paper.figures import check_drawing
-
-        check_drawing()
+    _check_tools(name)
     if not data:
         raise UsageError(f"--data DIR is missing: {name} is made from the images of a data set.")
     out = out or Path("runs") / "reproduce"
@@ -76,6 +73,14 @@ def reproduce(
     failed = execute_cells(cells, jobs, quiet or as_json, lambda: now().write(out)) if run and cells else []
     _show(now(), out, quiet, as_json)
     end_with(failed, len(cells))
+
+
+def _check_tools(name: str) -> None:
+    """Refuse figures before anything is run if what draws them is missing."""
+    if name == "figures":
+        from fedscal.paper.figures import check_drawing
+
+        check_drawing()
 
 
 def _estimate(entries: Sequence[tables.Entry], jobs: int, as_json: bool) -> None:

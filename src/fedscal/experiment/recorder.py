@@ -27,7 +27,7 @@ class Recorder(Callback):
     def begin(self, experiment: Experiment, source: SourceModel) -> None:
         """Remember what goes on the models' cards."""
         self._card = replace(experiment.card, method=experiment.spec.method)
-        self._source = model_files("source", source.weights, experiment.card)
+        self._source, self._source_card = source, experiment.card
 
     def round(self, record: RoundRecord, state: ServerState | None) -> None:
         """Write a round. The checkpoint comes last: until it is there, the round was never done."""
@@ -35,7 +35,7 @@ class Recorder(Callback):
             return
         directory, index = self._directory, record.round
         if index == 0:
-            directory.save_model(self._source)
+            directory.save_model(model_files("source", self._source.weights, self._source_card))
         directory.journal.append(record)
         if record.selected_round == index:
             self._save_models("selected", state, index)
@@ -47,7 +47,7 @@ class Recorder(Callback):
         files.write_json(self._directory.path / "summary.json", dump(summary))
 
     def _save_models(self, name: str, state: ServerState, round_: int) -> None:
-        notes = {name: fact.tolist() for name, fact in state.facts().items() if fact.numel() <= _SMALL}
+        notes = {key: fact.tolist() for key, fact in state.facts().items() if fact.numel() <= _SMALL}
         card = replace(self._card, round=round_, notes=notes)
         one = len(state.models) == 1
         contents: dict[str, bytes] = {}

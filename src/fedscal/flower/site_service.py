@@ -81,7 +81,7 @@ class SiteService:
     client: ClientId
     keys: Mapping[str, Any]
     state: Path
-    _services: dict[str, ClientService] = field(default_factory=dict)
+    _services: dict[str, tuple[str, ClientService]] = field(default_factory=dict)
 
     def handle(self, frame: Frame) -> Frame:
         """Carry out a request; a failure is described in words that say nothing of the site's data."""
@@ -133,9 +133,9 @@ class SiteService:
         return stamp(self._loaded[1], self._source)
 
     def _handshake(self, request: Request, transport: str) -> Checked:
-        layout = Experiment.build(self._spec(request)).clients_of_data()
-        domain, rows = layout.of(self.client).rows[self.client]
-        return handshake(self.client), Response({"domain": domain, "images": len(rows)})
+        domain, service = self._serving(request)
+        images = len(service.data[self.client].images)
+        return handshake(self.client), Response({"domain": domain, "images": images})
 
     def _train(self, request: Request, transport: str) -> Checked:
         package, _ = package_of(request)  # memory is the site's own: what a server sends as such is ignored
@@ -175,14 +175,21 @@ class SiteService:
         return RunSpec.make(**{**self.keys, **decided})
 
     def _service(self, request: Request) -> ClientService:
-        """Return the client service for these options; the last is kept, for loading images takes time."""
+        return self._serving(request)[1]
+
+    def _serving(self, request: Request) -> tuple[str, ClientService]:
+        """Return the client's domain and service for these options.
+
+        The last are kept: to build a network and to load images takes time.
+        """
         spec = self._spec(request)
-        if spec.digest() not in self._services:
+        digest = spec.digest()
+        if digest not in self._services:
             self._services.clear()
             experiment = Experiment.build(spec)
             layout = experiment.clients_of_data().of(self.client)
-            self._services[spec.digest()] = experiment.service(layout)
-        return self._services[spec.digest()]
+            self._services[digest] = layout.domains[self.client], experiment.service(layout)
+        return self._services[digest]
 
 
 def _succeeded(response: Response | Failure) -> Response:
