@@ -17,6 +17,7 @@ from fedscal.core.rng import Streams
 from fedscal.core.types import Images, Memory, Metrics, Package, Prediction, Reply, Sweep, Views, Weights
 from fedscal.models.device import microbatched, oom_hint
 from fedscal.models.network import Network, predict
+from fedscal.models.statistics import SiteStatistics, load_at_site
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,6 +43,7 @@ class Training:
             where it changes nothing.
         label_view: the view that pseudo-labels and the threshold are taken from.
         micro_batch: images whose activations are held at once; 0: those of the whole batch.
+        statistics: how clients take statistics of their own; None: the server's are everybody's.
     """
 
     epochs: int = 5
@@ -52,6 +54,7 @@ class Training:
     joint: bool | None = None
     label_view: Literal["evaluation", "weak"] = "evaluation"
     micro_batch: int = 0
+    statistics: SiteStatistics | None = None
 
 
 class Diverged(ArithmeticError):
@@ -87,10 +90,12 @@ def local_update(
     final = weights.snapshot(network.state_dict())
     if broken := weights.first_not_finite(final):
         raise Diverged(f"tensor '{broken}' is not finite any more; lower lr")
+    # A site's own statistics do not leave it: those that were received go back.
+    sent = weights.with_statistics(final, received) if training.statistics else final
     reply = Reply(
         client=streams.client,
         round=package.round,
-        weights=final,
+        weights=sent,
         examples=len(data.images),
         epochs=epochs,
         seconds=time.perf_counter() - started,
@@ -112,9 +117,14 @@ class _LocalRound:
     streams: Streams
     network: Network
 
+    def load(self, model: Weights) -> None:
+        """Load a model as this client uses it."""
+        images, view = self.data.images, self.data.views.evaluate
+        load_at_site(self.network, model, images, view, self.training.statistics)
+
     def sweep(self, model: Weights) -> Prediction:
         """Return a model's predictions of all of the client's images in evaluation view."""
-        self.network.load_state_dict(model)
+        self.load(model)
         return predict(self.network, self.data.images, self.data.views.evaluate)
 
     def models(self, received: Weights) -> Models:
@@ -126,14 +136,14 @@ class _LocalRound:
             for name, need in optional.items()
             if need in needs and name in self.package.models
         }
-        network.load_state_dict(received)
+        self.load(received)
         previous = self.memory.get("previous") if Need.PREVIOUS in needs else None
         joint = not network.norms if self.training.joint is None else self.training.joint
         return Models(
             # The first pass: the network still is the server's, so that no second model is needed.
             server_once=self._server_once() if Need.SERVER_ONCE in needs else None,
             current=microbatched(network, self.training.micro_batch),
-            server=_frozen_copy(network, received) if Need.SERVER in needs else None,
+            server=_frozen_copy(network) if Need.SERVER in needs else None,
             previous=_frozen_copy(network, previous) if previous is not None else None,
             pairs=[
                 (parameter, received[name].to(network.device))
@@ -219,7 +229,9 @@ def _train_mode(network: Network, images: int) -> None:
         network.freeze_statistics()
 
 
-def _frozen_copy(network: Network, state: Weights) -> Network:
+def _frozen_copy(network: Network, state: Weights | None = None) -> Network:
+    """Return a copy of the network without gradient, with other weights if they are given."""
     twin = copy.deepcopy(network)
-    twin.load_state_dict(state)
+    if state is not None:
+        twin.load_state_dict(state)
     return twin.eval().requires_grad_(False)

@@ -57,8 +57,16 @@ def distance(a: Weights, b: Weights) -> float:
 
 
 def is_statistic(name: str) -> bool:
-    """Whether a tensor of this name is a BatchNorm running statistic."""
+    """Whether a tensor of this name is a running statistic of a normalisation layer."""
     return name.rpartition(".")[2].startswith("running_")
+
+
+def with_statistics(model: Weights, other: Weights) -> dict[str, Tensor]:
+    """Return a model with the normalisation statistics of another one, their counters included."""
+    return {
+        name: other[name] if is_statistic(name) or not tensor.is_floating_point() else tensor
+        for name, tensor in model.items()
+    }
 
 
 def digest(weights: Weights) -> str:

@@ -83,6 +83,13 @@ def image_count(benchmark: Benchmark, domain: str) -> int:
     return _require_manifest(benchmark).images[domain]
 
 
+def images_key(benchmark: Benchmark, domain: str) -> str:
+    """Return what identifies the images of a domain."""
+    if benchmark.folder:
+        return benchmark.folder.keys()[domain]
+    return _require_manifest(benchmark).sha256[_file_name(domain, "images")]
+
+
 def groups(benchmark: Benchmark, domain: str) -> Tensor | None:
     """Return the int64 group of each image of a domain, or None if the benchmark has no groups."""
     return load(benchmark, domain, "groups") if benchmark.groups else None

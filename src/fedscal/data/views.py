@@ -40,7 +40,8 @@ class AugmentedViews:
         crop_area: The least and the greatest share of the image that a crop keeps.
         crop_aspect: The least and the greatest stretch of its width against its height.
         flip: Whether to mirror half of the crops left to right.
-        side: The side of the views, square; the middle of the image for evaluation. None: the image's.
+        side: The side of the views, square. For evaluation, the middle of a larger image, and the whole of a
+            smaller one, enlarged. None: the image's.
         beyond: The value outside the image in a strong view, in [0, 1]: its background.
     """
 
@@ -54,7 +55,7 @@ class AugmentedViews:
 
     def evaluate(self, images: Tensor) -> Tensor:
         """Return the images as they are, or their middle, normalised."""
-        return self._normalise(_unit(images if self.side is None else _middle(images, self.side)))
+        return self._normalise(_unit(images) if self.side is None else _square(images, self.side))
 
     def weak(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Return a random crop of each image, enlarged to its size."""
@@ -165,9 +166,12 @@ def _pixel_centres(height: int, width: int, device: torch.device) -> Tensor:
     return torch.stack([columns, rows, torch.ones_like(rows)]).view(3, -1)
 
 
-def _middle(images: Tensor, side: int) -> Tensor:
+def _square(images: Tensor, side: int) -> Tensor:
+    """Return the middle of the images; of smaller ones all, enlarged."""
+    if min(images.shape[2:]) < side:
+        return F.interpolate(_unit(images), (side, side), mode="bilinear", align_corners=False)
     top, left = ((length - side) // 2 for length in images.shape[2:])
-    return images[:, :, top : top + side, left : left + side]
+    return _unit(images[:, :, top : top + side, left : left + side])
 
 
 def _channels(values: tuple[float, ...], images: Tensor) -> Tensor:

@@ -9,14 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from fedscal.core.errors import ModelRefused, UsageError, first_line
-from fedscal.core.types import Views
+from fedscal.core.types import Views, Weights
 from fedscal.core.user_code import load_plugins
+from fedscal.core.weights import digest
 from fedscal.data.registry import benchmark
 from fedscal.data.views import views_of
 from fedscal.models.device import to_device
 from fedscal.models.network import Network
 from fedscal.models.registry import build_network, check_model
-from fedscal.models.store import ModelCard, find_model, load_model
+from fedscal.models.store import ModelCard, check_state_dict, find_model, load_model
 
 
 class PixelsToLogits(nn.Module):
@@ -68,11 +69,13 @@ class Classifier:
             check_model(name)
         except UsageError as error:
             raise _unfit(file, error) from error
-        network = build_network(name, shape, len(classes))  # names a missing package or permission
+        frozen = card.trunk_sha256 is not None
+        # Names a missing package or permission.
+        network = build_network(name, shape, len(classes), standardise=frozen)
         try:
-            network.load_state_dict(weights)
+            _load(network, weights, card.trunk_sha256)
             views = views_of(card.views, shape[0]) or benchmark(card.benchmark or "").views
-        except (RuntimeError, UsageError) as error:
+        except (RuntimeError, UsageError, ModelRefused) as error:
             raise _unfit(file, error) from error
         module = PixelsToLogits(to_device(network, device, "fp32"), views)
         return cls(module.eval().requires_grad_(False), classes, shape, card, file)
@@ -80,6 +83,18 @@ class Classifier:
     def probabilities(self, pixels: Tensor) -> Tensor:
         """Return the class probabilities (n, J) of uint8 images."""
         return torch.softmax(self.module(pixels.to(self.module.network.device)), dim=1)
+
+
+def _load(network: Network, state: Weights, trunk_sha256: str | None) -> None:
+    """Load a model; the weights of a frozen trunk are not in it, and must be those that it was made with."""
+    if trunk_sha256 is None:
+        network.load_state_dict(state)
+        return
+    if digest(network.backbone.state_dict()) != trunk_sha256:
+        raise ModelRefused("the backbone that is installed here has other weights than the model's")
+    missing, strange = network.load_state_dict(state, strict=False)
+    absent = [name for name in missing if not name.startswith("backbone.")]
+    check_state_dict("the model", absent, strange, ())
 
 
 def _unfit(path: Path, error: Exception) -> ModelRefused:

@@ -7,22 +7,26 @@ takes parts of it; nothing below sees a spec.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from fedscal.client.term import Need, Objective
 from fedscal.client.training import ClientData, Training, batch_count
+from fedscal.core import weights
 from fedscal.core.errors import DataRefused, TooFewClients, UsageError, nearest, some
 from fedscal.core.rng import compute_threads, stream, stream_seed
-from fedscal.core.types import ClientId
+from fedscal.core.types import ClientId, Images, Progress, Views
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
-from fedscal.data.labels import labels
-from fedscal.data.pixels import shards, take
+from fedscal.data.features import FeatureBank, FeatureViews
+from fedscal.data.labels import known_labels, labels
+from fedscal.data.pixels import shards, skewed_shards, take
 from fedscal.data.registry import benchmark
 from fedscal.data.views import AugmentedViews, views_of
 from fedscal.experiment.records import check_domains
@@ -32,6 +36,7 @@ from fedscal.models.custom import check_permission
 from fedscal.models.device import find_device, to_device
 from fedscal.models.network import Network
 from fedscal.models.registry import build_network, normalisation
+from fedscal.models.statistics import SiteStatistics
 from fedscal.models.store import ModelCard, read_card
 from fedscal.runtime.service import ClientService
 from fedscal.server.authors import oscillating_rates
@@ -76,6 +81,7 @@ class Experiment:
         objective: the clients' loss.
         rule: the server's part.
         training: the clients' optimiser settings.
+        bank: where features come from if the trunk is frozen; the network then expects those.
         layout: which client holds what; empty until the clients are known, see ``with_clients``.
     """
 
@@ -87,6 +93,7 @@ class Experiment:
     objective: Objective
     rule: ServerRule
     training: Training
+    bank: FeatureBank | None = None
     layout: Layout = Layout({}, [])
 
     @classmethod
@@ -95,11 +102,13 @@ class Experiment:
         check_permission(spec.model)
         find_device(spec.device)
         data = load_data(spec)
+        network = network_of(spec, data)
         return cls(
             spec=spec,
             execution=execution or spec,
             data=data,
-            network=network_of(spec, data),
+            network=network,
+            bank=feature_bank(spec, data, network) if spec.trunk == "frozen" else None,
             method=method(spec.method),
             objective=build_objective(spec.method, spec.adaptation, spec.hyper),
             rule=build_rule(spec.method, spec.hyper),
@@ -138,7 +147,27 @@ class Experiment:
             source=spec.source or read_card(spec.source_model).source or "",
             views=asdict(data.views) if isinstance(data.views, AugmentedViews) else None,
             plugins=spec.plugins,
+            trunk_sha256=self.bank.trunk_sha256 if self.bank else None,
         )
+
+    @property
+    def views(self) -> Views:
+        """How training and evaluation see the images, or the features that stand for them."""
+        return FeatureViews(self.bank.count) if self.bank else self.data.views
+
+    def images(self, domain: str, progress: Progress | None = None) -> Images:
+        """Return a domain's images; of a frozen trunk the features, which take their time once."""
+        images = cache.images(self.data, domain)
+        if not self.bank:
+            return images
+        return self.bank.features(images, cache.images_key(self.data, domain), domain, progress)
+
+    def prepare(self, progress: Progress) -> None:
+        """Build or decode the images and compute features, unless the cache has them."""
+        progress.stage(f"data: {self.data.name}", 0)
+        cache.prepare(self.data, progress)
+        for domain in self.data.domains if self.bank else ():
+            self.images(domain, progress)
 
     def clients_of_data(self) -> Layout:
         """Cut every target domain into clients; a function of the data and the seed alone."""
@@ -158,10 +187,10 @@ class Experiment:
 
     def service(self, layout: Layout) -> ClientService:
         """Return the clients' side for the clients of a layout: images, and apart from them labels."""
-        images = {domain: cache.images(self.data, domain) for domain, _ in layout.rows.values()}
+        images = {domain: self.images(domain) for domain in {domain for domain, _ in layout.rows.values()}}
         truth = {domain: labels(self.data, domain) for domain in images}
         return ClientService(
-            data={c: ClientData(take(images[d], r), self.data.views) for c, (d, r) in layout.rows.items()},
+            data={c: ClientData(take(images[d], r), self.views) for c, (d, r) in layout.rows.items()},
             labels={c: known[r] for c, (d, r) in layout.rows.items() if (known := truth[d]) is not None},
             network=self.network,
             objective=self.objective,
@@ -172,8 +201,14 @@ class Experiment:
 
     def _shards(self, domain: str) -> dict[ClientId, Tensor]:
         spec = self.spec
-        count = cache.image_count(self.data, domain)
-        parts = shards(count, spec.clients_per_domain, stream(spec.seed, "partition", domain))
+        if spec.class_skew:
+            seed = stream_seed(spec.seed, "skewed-partition", domain)
+            parts = skewed_shards(
+                known_labels(self.data, domain), spec.clients_per_domain, spec.class_skew, seed
+            )
+        else:
+            count = cache.image_count(self.data, domain)
+            parts = shards(count, spec.clients_per_domain, stream(spec.seed, "partition", domain))
         if spec.clients:
             return {domain: parts[0]}
         digits = len(str(len(parts) - 1))
@@ -215,10 +250,16 @@ def load_data(spec: RunSpec) -> Benchmark:
         return _as_in_card(data, read_card(spec.source_model))
     if data.folder:
         data.folder.require_same_classes()
+    return replace(data, views=_views(spec, data.views))
+
+
+def _views(spec: RunSpec, views: Views) -> Views:
+    """Return a data set's views, normalised as the network knows images and of the size that is asked for."""
+    if not isinstance(views, AugmentedViews):
+        return views
     known = normalisation(spec.model)
-    if known is None or not isinstance(data.views, AugmentedViews):
-        return data
-    return replace(data, views=replace(data.views, mean=known[0], std=known[1]))
+    views = replace(views, mean=known[0], std=known[1]) if known else views
+    return replace(views, side=spec.image_size) if spec.image_size else views
 
 
 def _as_in_card(data: Benchmark, card: ModelCard) -> Benchmark:
@@ -241,13 +282,33 @@ def network_of(spec: RunSpec, data: Benchmark) -> Network:
     """Build the run's network on its device, with the weights that source training starts from."""
     seed = stream_seed(spec.seed, "source-init")
     with compute_threads(spec.threads):
-        network = build_network(spec.model, data.shape, len(data.classes), seed)
+        network = build_network(spec.model, data.shape, len(data.classes), seed, spec.trunk == "frozen")
     if spec.micro_batch and network.norms:
         raise UsageError(
             f"micro_batch={spec.micro_batch}: the statistics of BatchNorm in {spec.model} are those of a "
             "whole batch; leave it 0, or lower batch_size."
         )
     return to_device(network, spec.device, spec.precision)
+
+
+def feature_bank(spec: RunSpec, data: Benchmark, network: Network) -> FeatureBank:
+    """Take the network's trunk out, and return what computes its features."""
+    width = network.bottleneck.in_features
+    trunk = network.take_trunk()
+    sha256 = weights.digest(trunk.state_dict())
+    if hasattr(trunk, "fold"):
+        trunk.fold()
+    views = asdict(data.views) if isinstance(data.views, AugmentedViews) else repr(data.views)
+    identity = [spec.model, sha256, views, spec.feature_views, spec.device, spec.precision, torch.__version__]
+    device = network.device
+    return FeatureBank(
+        trunk=lambda images: trunk(images.to(device)),
+        width=width,
+        views=data.views,
+        count=spec.feature_views,
+        identity=json.dumps(identity),
+        trunk_sha256=sha256,
+    )
 
 
 def training_of(spec: RunSpec) -> Training:
@@ -259,4 +320,5 @@ def training_of(spec: RunSpec) -> Training:
         joint=joint,
         label_view=spec.label_view,
         micro_batch=spec.micro_batch,
+        statistics=SiteStatistics(spec.statistics_prior) if spec.statistics == "site" else None,
     )

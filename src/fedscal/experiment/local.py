@@ -38,7 +38,7 @@ class Local:
 
     def clients(self, experiment: Experiment, progress: Progress) -> Layout:
         """Build or decode the images; cut them into clients."""
-        prepare_data(experiment.data, progress)
+        experiment.prepare(progress)
         return experiment.clients_of_data()
 
     def driver(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,7 @@ from fedscal.core.types import Images, Views, Weights
 from fedscal.data.pixels import take
 from fedscal.models.device import microbatched, oom_hint
 from fedscal.models.network import Network, predict
+from fedscal.models.statistics import SiteStatistics
 
 _FEWEST_IMAGES = 3
 
@@ -48,6 +50,7 @@ class SourceTraining:
     smoothing: float = 0.1
     clip: float = 1.0
     held_out: float = 0.1
+    views: Literal["weak", "both"] = "weak"
 
 
 def pretrain(
@@ -71,6 +74,8 @@ def pretrain(
         )
     test, train = held_out_rows(len(images), recipe.held_out, seed, groups)
     seen = take(images, train)
+    if network.standardise:
+        SiteStatistics().apply(network, seen, views.evaluate)
     with oom_hint():
         _fit(network, seen, labels[train], views, recipe, seed, on_epoch, micro_batch)
         predicted = predict(network, take(images, test), views.evaluate).logits.argmax(dim=1)
@@ -132,7 +137,7 @@ def _fit(
         network.train()
         shuffled = torch.randperm(len(images), generator=order)
         for rows in torch.split(shuffled, recipe.batch_size)[:whole]:
-            logits = forward(views.weak(images[rows].to(network.device), weak)).logits
+            logits = forward(_view(images[rows].to(network.device), views, recipe, weak)).logits
             loss = F.cross_entropy(logits, labels[rows], label_smoothing=recipe.smoothing)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
@@ -140,3 +145,11 @@ def _fit(
             optimizer.step()
             decay.step()
         on_epoch()
+
+
+def _view(images: Tensor, views: Views, recipe: SourceTraining, generator: torch.Generator) -> Tensor:
+    """Return the view that a batch is trained on; of both views, each is that of half of the images."""
+    if recipe.views == "weak":
+        return views.weak(images, generator)
+    half = len(images) // 2
+    return torch.cat([views.weak(images[:half], generator), views.strong(images[half:], generator)])

@@ -15,11 +15,10 @@ from fedscal.core import files
 from fedscal.core.errors import ModelRefused
 from fedscal.core.rng import compute_threads
 from fedscal.core.types import Weights
-from fedscal.data.cache import content_digest, groups, images
+from fedscal.data.cache import content_digest, groups
 from fedscal.data.labels import known_labels
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.pretrain import SourceTraining, pretrain
-from fedscal.experiment.spec import RunSpec
 from fedscal.models.device import computes_in_bfloat16, find_device
 from fedscal.models.registry import fingerprint
 from fedscal.models.store import find_model, load_model, model_files
@@ -45,7 +44,7 @@ def source_model(experiment: Experiment, on_epoch: Callable[[], None] = lambda: 
     spec = experiment.spec
     if spec.source_model:
         return _given(Path(spec.source_model))
-    recipe = SourceTraining(epochs=spec.pretrain_epochs, lr=spec.pretrain_lr)
+    recipe = SourceTraining(epochs=spec.pretrain_epochs, lr=spec.pretrain_lr, views=spec.pretrain_views)
     identity = _identity(experiment, recipe)
     folder = files.cache_dir("source", files.sha256(json.dumps(identity, sort_keys=True).encode())[:20])
     with files.one_builder(folder.parent / f".{folder.name}"):
@@ -76,22 +75,31 @@ def _identity(experiment: Experiment, recipe: SourceTraining) -> dict[str, Any]:
         "data": content_digest(experiment.data),
         "source": spec.source,
         "model": spec.model,
-        "recipe": asdict(recipe),
+        "recipe": _recipe(recipe),
         "seed": spec.seed,
         "threads": spec.threads,
         "torch": torch.__version__,
-        **_unusual(spec),
+        **_unusual(experiment),
     }
 
 
-def _unusual(spec: RunSpec) -> dict[str, Any]:
+def _recipe(recipe: SourceTraining) -> dict[str, Any]:
+    """Return a recipe as it was written before source training knew more than one view."""
+    fields = asdict(recipe)
+    return fields if fields.pop("views") == "weak" else asdict(recipe)
+
+
+def _unusual(experiment: Experiment) -> dict[str, Any]:
     """Return what is set apart from the plain case: a model that is files, a device, a precision, pieces."""
+    spec = experiment.spec
     device = find_device(spec.device)
     differs = {
         "model_files": fingerprint(spec.model),
         "device": device.type != "cpu" and device.type,
         "bfloat16": computes_in_bfloat16(spec.precision, device),
         "micro_batch": spec.micro_batch,
+        "trunk": spec.trunk == "frozen" and experiment.bank and experiment.bank.identity,
+        "image_size": spec.image_size if not experiment.data.folder else 0,
     }
     return {key: value for key, value in differs.items() if value}
 
@@ -108,9 +116,9 @@ def _train(
     with compute_threads(spec.threads):
         made = pretrain(
             experiment.network,
-            images(data, spec.source),
+            experiment.images(spec.source),
             known_labels(data, spec.source),
-            data.views,
+            experiment.views,
             recipe,
             spec.seed,
             on_epoch,

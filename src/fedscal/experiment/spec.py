@@ -45,10 +45,23 @@ class RunSpec:
     model: str = option(
         "convnet", "network: convnet, efficientnet-lite0, hf:<folder>, timm:<name>, package.module:factory"
     )
+    trunk: Literal["trained", "frozen"] = option(
+        "trained", "the backbone: trained and sent, or as it came, its features computed once", later=True
+    )
+    feature_views: int = option(
+        2, "weak and strong views of each image whose features are kept for a frozen trunk", low=1, later=True
+    )
     rounds: int = option(12, "communication rounds T", low=1, high=100_000)
     local_epochs: int = option(5, "local epochs E", low=1, high=10_000)
     participation: float = option(0.3, "share of the clients that take part in a round", above=0, high=1)
     clients_per_domain: int = option(5, "clients that each target domain is cut into", low=1, high=100_000)
+    class_skew: float = option(
+        0.0,
+        "cut domains so that clients' classes are unlike: Dirichlet(alpha) over them; 0: at random",
+        low=0,
+        high=1_000,
+        later=True,
+    )
     lr: float = option(0.03, "clients' learning rate in the first round", above=0, high=10)
     lr_schedule: Literal["cosine", "oscillating"] = option(
         "cosine", "rate over the rounds: a cosine towards 0, or the authors' code's, which rises again"
@@ -60,8 +73,19 @@ class RunSpec:
     label_view: Literal["evaluation", "weak"] = option(
         "evaluation", "view of the images that pseudo-labels and threshold are taken from"
     )
+    statistics: Literal["shared", "site"] = option(
+        "shared",
+        "statistics of normalisation layers: averaged by the server, or each client's own, which stay there",
+        later=True,
+    )
+    statistics_prior: float = option(
+        0.0, "images that the model's statistics count as against a client's own", low=0, later=True
+    )
     pretrain_epochs: int = option(50, "epochs of source training", low=1, high=10_000)
     pretrain_lr: float = option(0.03, "learning rate of source training", above=0, high=10)
+    pretrain_views: Literal["weak", "both"] = option(
+        "weak", "views of source training: weak as in the paper, or half weak and half strong", later=True
+    )
     select: str = option("infomax", "label-free signal that selects a round", choices=(*SIGNALS, "last"))
     source_model: str = option("", "a trained source model, file or folder; not given: trained on source")
     clients: str = option(
@@ -70,7 +94,7 @@ class RunSpec:
     transport: Literal["fp32", "fp16", "bf16"] = option(
         "fp32", "how weights travel between the machines of a Flower federation", later=True
     )
-    image_size: int = option(0, "side of the views of a folder's images; 0: 224", low=0)
+    image_size: int = option(0, "side of the views; 0: 224 for a folder, as drawn for a benchmark", low=0)
     classes: str = option(
         "", "a folder's classes to keep: domainnet-10, or a file with one a line; all if empty", later=True
     )
@@ -200,6 +224,8 @@ def _from_card(given: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     card = read_card(str(given["source_model"]))
     known: dict[str, Any] = {"model": card.model, "image_size": card.shape[1]}
+    if card.trunk_sha256:
+        known["trunk"] = "frozen"
     return {**known, "plugins": card.plugins} if card.plugins else known
 
 

@@ -13,6 +13,29 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fedscal.core.types import Images, Prediction
 
 
+class Standardise(nn.Module):
+    """Features in units of the images that they are of: (x - mean) / deviation, cut off at +-5.
+
+    Where a trunk is frozen, this is the layer that takes a site's own statistics. Without the cut, a feature
+    that hardly varies in some images and does in others would outweigh all the rest.
+    """
+
+    limit = 5.0
+    epsilon = 1e-5
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("running_mean", torch.zeros(width))
+        self.register_buffer("running_var", torch.ones(width))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return standardised features (n, width)."""
+        scaled = (features - self.running_mean) / (self.running_var + self.epsilon).sqrt()
+        return scaled.clamp(-self.limit, self.limit)
+
+
 class Network(nn.Module):
     """Backbone -> linear bottleneck -> linear head, with no BatchNorm in the two new layers.
 
@@ -37,6 +60,7 @@ class Network(nn.Module):
     ) -> None:
         super().__init__()
         self.backbone = backbone
+        self.standardise: Standardise | None = None
         self.bottleneck = nn.Linear(width, bottleneck)
         self.head = nn.Linear(bottleneck, classes)
         self.backbone_rate = backbone_rate
@@ -47,8 +71,27 @@ class Network(nn.Module):
         """Return features and logits of a batch of images."""
         with torch.autocast(images.device.type, torch.bfloat16) if self.in_bfloat16 else nullcontext():
             pooled = self.backbone(images)
-        features = self.bottleneck(pooled.to(self.bottleneck.weight.dtype))
+        pooled = pooled.to(self.bottleneck.weight.dtype)
+        features = self.bottleneck(self.standardise(pooled) if self.standardise else pooled)
         return Prediction(features.cpu(), self.head(features).cpu())
+
+    def standardise_features(self) -> None:
+        """Put a ``Standardise`` layer before the bottleneck."""
+        self.standardise = Standardise(self.bottleneck.in_features)
+
+    def take_trunk(self) -> nn.Module:
+        """Take the backbone out, to be used frozen: from now on the network expects its features."""
+        trunk, self.backbone = self.backbone, nn.Identity()
+        return trunk.eval().requires_grad_(False)
+
+    @property
+    def normalisers(self) -> dict[str, nn.Module]:
+        """The layers whose statistics a site may replace by its own, by name.
+
+        A network that standardises its features has learned on them; its backbone's BatchNorm is left alone.
+        """
+        kind = Standardise if self.standardise else _BatchNorm
+        return {name: module for name, module in self.named_modules() if isinstance(module, kind)}
 
     @property
     def device(self) -> torch.device:

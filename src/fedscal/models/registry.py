@@ -70,15 +70,22 @@ _ORIGINS = (
 )
 
 
-def build_network(name: str, shape: Shape, classes: int, seed: int = 0) -> Network:
-    """Return a freshly initialised network, the same for the same seed."""
+def build_network(name: str, shape: Shape, classes: int, seed: int = 0, standardise: bool = False) -> Network:
+    """Return a freshly initialised network, the same for the same seed.
+
+    ``standardise`` puts a layer between backbone and bottleneck that a site's own statistics go into.
+    """
     check_model(name)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         if name in MODELS:
-            return MODELS[name](shape, classes)
-        backbone, rate = _backbone(name, shape)
-        return _around(backbone, name, shape, classes, rate)
+            network = MODELS[name](shape, classes)
+        else:
+            backbone, rate = _backbone(name, shape)
+            network = _around(backbone, name, shape, classes, rate)
+    if standardise:
+        network.standardise_features()
+    return network
 
 
 def _backbone(name: str, shape: Shape) -> tuple[nn.Module, float | None]:

@@ -17,6 +17,7 @@ from fedscal.core.rng import Streams
 from fedscal.core.types import ClientId, Failure, Memory, Metrics, Package, Profile, Reply, Sweep, Weights
 from fedscal.models.device import oom_hint
 from fedscal.models.network import Network, predict
+from fedscal.models.statistics import load_at_site
 from fedscal.runtime.evaluate import client_metrics
 from fedscal.runtime.messages import (
     MODEL,
@@ -72,12 +73,12 @@ class ClientService:
 
     def evaluate(self, clients: Sequence[ClientId], weights: Weights) -> dict[ClientId, Metrics]:
         """Evaluate a model on the data of each client."""
-        self.network.load_state_dict(weights)
         with oom_hint():
-            return {client: self._evaluate(client) for client in clients}
+            return {client: self._evaluate(client, weights) for client in clients}
 
-    def _evaluate(self, client: ClientId) -> Metrics:
+    def _evaluate(self, client: ClientId, weights: Weights) -> Metrics:
         data = self.data[client]
+        load_at_site(self.network, weights, data.images, data.views.evaluate, self.training.statistics)
         sweep = Sweep(lambda: predict(self.network, data.images, data.views.evaluate))
         pseudo = self.objective.terms[0].prepare(sweep, None).get("pseudo_labels")
         return client_metrics(sweep.prediction, pseudo, self.labels.get(client))

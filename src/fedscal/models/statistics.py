@@ -1,0 +1,126 @@
+"""Statistics of a site: the mean and variance that a network's layers see in the site's own images.
+
+A network normalises activations by the statistics of the images that it was trained on: BatchNorm by its
+running mean and variance, ``Standardise`` by those of the features. Where images look different, these are
+wrong for every image alike. One pass over unlabelled images measures the right ones. They belong to the site:
+they are never sent and never averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fedscal.core.types import Images, Weights
+
+if TYPE_CHECKING:
+    from fedscal.models.network import Network
+
+_FEWEST = 2
+"""One image has no variance."""
+
+
+@dataclass(frozen=True)
+class SiteStatistics:
+    """How a site takes its own statistics.
+
+    Attributes:
+        prior: the weight of the model's own statistics against the site's, in images: those of n images
+            count n / (n + prior).
+    """
+
+    prior: float = 0.0
+
+    def apply(self, network: Network, images: Images, view: Callable[[Tensor], Tensor]) -> None:
+        """Move the network's statistics towards those of a site's images."""
+        share = len(images) / (len(images) + self.prior)
+        for name, measured in measure(network, images, view).items():
+            statistic = network.get_buffer(name)
+            statistic.lerp_(measured.to(statistic), share)
+
+
+def load_at_site(
+    network: Network,
+    model: Weights,
+    images: Images,
+    view: Callable[[Tensor], Tensor],
+    statistics: SiteStatistics | None,
+) -> None:
+    """Load a model as a site uses it: with statistics of its own images, or as it is if None."""
+    network.load_state_dict(model)
+    if statistics:
+        statistics.apply(network, images, view)
+
+
+@dataclass
+class _Moments:
+    """Count, mean and summed squares of deviations of a layer's inputs, channel by channel."""
+
+    count: int = 0
+    mean: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
+    squares: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
+
+    def add(self, inputs: Tensor) -> None:
+        """Add a batch (n, C, ...)."""
+        axes = [axis for axis in range(inputs.ndim) if axis != 1]
+        variance, mean = torch.var_mean(inputs, dim=axes, correction=0)
+        count = inputs.numel() // inputs.shape[1]
+        total = self.count + count
+        apart = mean.double().cpu() - self.mean
+        self.squares = (
+            self.squares + variance.double().cpu() * count + apart.square() * (self.count * count / total)
+        )
+        self.mean = self.mean + apart * (count / total)
+        self.count = total
+
+
+@torch.no_grad()
+def measure(
+    network: Network, images: Images, view: Callable[[Tensor], Tensor], batch_size: int = 256
+) -> dict[str, Tensor]:
+    """Return the running means and variances of the images by name, in one pass; {} of a single image.
+
+    Every BatchNorm passes on what it normalised by the batch, so that deeper layers see what they will see
+    with the statistics of the site.
+    """
+    if len(images) < _FEWEST:
+        return {}
+    layers = network.normalisers
+    network.eval()
+    with _watched(layers) as moments:
+        for batch in images.split(batch_size):
+            if len(batch) >= _FEWEST:  # a lone last image has no statistics to be normalised by
+                network(view(batch.to(network.device)))
+    measured: dict[str, Tensor] = {}
+    for name, seen in moments.items():
+        measured[f"{name}.running_mean"] = seen.mean
+        measured[f"{name}.running_var"] = seen.squares / seen.count
+    return measured
+
+
+@contextmanager
+def _watched(layers: dict[str, nn.Module]) -> Iterator[dict[str, _Moments]]:
+    """Watch the inputs of layers; BatchNorm normalises by the batch meanwhile and remembers nothing."""
+    moments = {name: _Moments() for name in layers}
+    norms = [layer for layer in layers.values() if isinstance(layer, _BatchNorm)]
+    hooks = [
+        layer.register_forward_pre_hook(lambda _, inputs, name=name: moments[name].add(inputs[0]))
+        for name, layer in layers.items()
+    ]
+    for norm in norms:
+        norm.train()
+        norm.track_running_stats = False
+    try:
+        yield moments
+    finally:
+        for norm in norms:
+            norm.eval()
+            norm.track_running_stats = True
+        for hook in hooks:
+            hook.remove()
