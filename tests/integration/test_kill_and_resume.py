@@ -120,7 +120,7 @@ def test_kills_at_random_moments_of_a_run_leave_the_same_bits(fedscal, tmp_path,
     assert same_result(run, tmp_path / "whole")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_kills_of_the_installed_program_from_its_first_moment_on_leave_the_same_bits(
     fedscal, cache, tmp_path
 ):
@@ -184,6 +184,7 @@ def test_a_worker_that_dies_costs_its_client_one_round_and_not_the_run(fedscal, 
     assert "worker process ended" in next(iter(rows(run)[1]["failures"].values()))
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_while_it_judges_does_not_end_the_run_as_a_bug(fedscal, tmp_path):
     place = ("fedscal.runtime.service", "ClientService.evaluate")
     ended = _kill_a_worker_at(fedscal, Gate(tmp_path / "gate"), place, tmp_path / "run")
@@ -210,7 +211,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_goes_on_to_the_same_bits(fedsc
     assert "--resume" in ended.error
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_a_program_of_its_own_stops_in_the_middle_of_a_training(cache, tmp_path, number):
     run = tmp_path / "run"
     with start_tiny(cache, "run", *TINY, *LONG, "--quiet", "--out", run, stderr=subprocess.PIPE) as process:
@@ -279,6 +280,7 @@ def test_a_signal_to_a_run_and_its_workers_fails_no_client_and_the_run_goes_on(f
     assert same_result(run, tiny_runs["fedmoon"])
 
 
+@pytest.mark.long
 def test_a_comparison_that_is_terminated_ends_its_runs_and_says_how_to_go_on(fedscal, tmp_path):
     child = fedscal.start("compare", *TINY, *LONG, "seeds=0,1", "--jobs", "2", "--out", tmp_path)
     until(lambda: len(list(tmp_path.glob("*/checkpoints/round-0000"))) == 2)

@@ -105,7 +105,7 @@ def test_a_device_that_is_not_there_is_refused_by_every_command(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_full_device_ends_the_run_with_a_way_out(fedscal: Zygote, tmp_path: Path, workers: int) -> None:
     full = """
 import torch, fedscal.models.network as module

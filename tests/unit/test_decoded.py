@@ -137,6 +137,7 @@ print(total, memory() - before)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc to read the peak from")
 def test_going_through_images_does_not_fill_the_memory(tmp_path: Path) -> None:
     """Of 805 MB of pixels no more than half may ever be in the process's memory.
