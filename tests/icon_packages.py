@@ -72,7 +72,7 @@ def sketches(known: Rules, variants: int = 1) -> tuple[Package, bytes]:
 def whole_lock(variants: int = 1) -> list[tuple[Package, bytes]]:
     """Return packages that fill every class of every domain, two sets a style, with their tarballs."""
     known = rules()
-    first = {label: name for name, label in reversed(known.names.items())}
+    first = {label: name for name, label in reversed(list(known.names.items()))}
     made = []
     for number in (1, 2):
         for kind, colour, styles in (
