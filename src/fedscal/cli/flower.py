@@ -7,10 +7,9 @@ from typing import Annotated, Any, cast, get_args
 
 import typer
 
-from fedscal.cli import print_error
-from fedscal.cli.allow import AllowCode
+from fedscal.cli import AllowCode, print_error
 from fedscal.cli.jobs import Out, Quiet, Words, default_out, gather, show
-from fedscal.cli.output import listener, print_plain
+from fedscal.cli.output import print_plain, progress
 from fedscal.core.errors import UsageError
 from fedscal.core.extras import from_extra
 from fedscal.data.remote import PREFIX, site_name
@@ -153,11 +152,8 @@ def _check(spec: RunSpec, name: str) -> None:
     from fedscal.experiment.experiment import Experiment
     from fedscal.experiment.local import Local
 
-    told = listener(quiet=False)
-    try:
-        layout = Local().clients(Experiment.build(spec), told).of(name)
-    finally:
-        told.close()
+    with progress(quiet=False) as shown:
+        layout = Local().clients(Experiment.build(spec), shown).of(name)
     print_plain(f"{name}: {len(layout.rows[name][1]):,} images")
 
 

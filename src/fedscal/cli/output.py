@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedscal.core.table import Table as TextTable
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.metrics import in_short
 from fedscal.experiment.progress import Lines
@@ -92,18 +94,17 @@ class Bar(Callback):
             self._progress.update(self._task, completed=total)
 
 
-class Quiet(Callback):
-    """Nothing until the end."""
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
-def listener(quiet: bool) -> Bar | Lines | Quiet:
-    """Return the listener that suits the terminal."""
-    if quiet:
-        return Quiet()
-    return Bar() if console.is_terminal else Lines(print_plain)
+@contextmanager
+def progress(quiet: bool) -> Iterator[Callback]:
+    """Show progress as it suits the terminal: bars, lines, or nothing."""
+    if quiet or not console.is_terminal:
+        yield Callback() if quiet else Lines(print_plain)
+        return
+    bar = Bar()
+    try:
+        yield bar
+    finally:
+        bar.close()
 
 
 def print_result(path: Path) -> None:
@@ -137,6 +138,14 @@ def _result_table(run: Run) -> Table:
         cells: list[str | Text] = [f"{row.before:.1f}", f"{row.after:.1f}", change, *others]
         table.add_row(Text(row.name), *cells, end_section=row.name != AVERAGE)
     return table
+
+
+def show_tables(tables: Sequence[TextTable], unit: str = "accuracy in %") -> None:
+    """Print tables with their notes."""
+    for table in tables:
+        console.print(table_of(table.header, table.rows, f"{table.title}, {unit}"))
+        for note in table.notes:
+            print_plain(note)
 
 
 def table_of(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> Table:

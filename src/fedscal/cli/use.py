@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedscal.cli import output, print_error
-from fedscal.cli.allow import AllowCode
-from fedscal.cli.output import console, print_json, print_plain, table_of
+from fedscal.cli import AllowCode, print_error
+from fedscal.cli.output import console, print_json, print_plain, progress, table_of
 from fedscal.core import files
 from fedscal.core.convert import dump
 from fedscal.core.errors import UsageError
@@ -96,14 +95,11 @@ def _warn(classifier: Classifier, run: Run | None) -> None:
 
 def _shown(answers: Iterable[Answer], total: int) -> Iterator[Answer]:
     """Pass the answers on, and show how many there have been."""
-    listener = output.listener(quiet=False)
-    listener.stage("images", total)
-    try:
+    with progress(quiet=False) as shown:
+        shown.stage("images", total)
         for answer in answers:
-            listener.advance()
+            shown.advance()
             yield answer
-    finally:
-        listener.close()
 
 
 def audit(
