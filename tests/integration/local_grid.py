@@ -9,7 +9,7 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedscal.flower.records import from_records, to_records
+from fedscal.flower.codec import from_records, to_records
 from fedscal.flower.site_service import SiteService
 from fedscal.runtime.messages import Frame
 

@@ -18,9 +18,9 @@ from safetensors.torch import load, save
 from fedscal.core.errors import DataRefused, ModelRefused, TooFewClients, UsageError
 from fedscal.experiment.spec import RunSpec
 from fedscal.flower import client_app, registry, server_app
-from fedscal.flower.executor import site_service
+from fedscal.flower.codec import from_records
 from fedscal.flower.launch import describe_site, format_assignments
-from fedscal.flower.records import from_records
+from fedscal.flower.processes import read_site_file
 from fedscal.flower.site_service import SiteService
 from fedscal.runtime.messages import Request
 
@@ -36,6 +36,11 @@ def new_service(world: World, tmp_path, site: str, folder: str = "") -> SiteServ
     state = tmp_path / (folder or f"state-{site}")
     describe_site(site, world.data(site), {"source_model": str(world.model)}, state)
     return site_service(state)
+
+
+def site_service(state) -> SiteService:
+    described = read_site_file(state)
+    return SiteService(described["name"], described["keys"], state)
 
 
 def run(grid: LocalGrid, out, world: World, resume: bool = False, wait: float = 0.1, **keys) -> None:

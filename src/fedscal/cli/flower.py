@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any
 
 import typer
 
@@ -74,7 +74,7 @@ def server(
 ) -> None:
     """Start the server: Flower's SuperLink behind a front that lets only sites in; until it is ended."""
     flower_program("flower-superlink")
-    if front not in get_args(launch.Front):
+    if front not in launch.FRONTS:
         raise UsageError(f"--front is built-in or nginx, not '{front[:40]}'.")
     if insecure:
         print_error(_OPEN)
@@ -82,7 +82,7 @@ def server(
         raise UsageError(
             "give --keys DIR with the server's certificate: fedscal flower certs DIR --sites ..."
         )
-    launch.run_server(None if insecure else keys, host, port, state, print_plain, cast(launch.Front, front))
+    launch.run_server(None if insecure else keys, host, port, state, print_plain, front)
 
 
 @app.command()

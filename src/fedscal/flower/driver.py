@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any, TypeVar
 
 from fedscal.core.errors import TooFewClients
 from fedscal.core.types import ClientId, Failure, Metrics, Package, Reply, Weights
-from fedscal.flower.delta_codec import decode, encode
+from fedscal.flower.codec import decode, encode
 from fedscal.flower.registry import Registry, check_stamp
 from fedscal.flower.schema import NotAllowed, Schema, Schemas
 from fedscal.flower.transport import NodeRequest
@@ -60,9 +59,7 @@ class FlowerDriver:
     def __enter__(self) -> FlowerDriver:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """The grid is Flower's to close."""
 
     def exchange(self, packages: Mapping[ClientId, Package]) -> Iterator[Reply | Failure]:

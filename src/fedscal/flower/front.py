@@ -10,6 +10,7 @@ HTTP is parsed by uvicorn and h11, and written by httpx; here are only the list 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 import sys
@@ -17,11 +18,12 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import httpx
 import uvicorn
-from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedscal.core.documents import read_json
@@ -61,11 +63,6 @@ class Config:
     key: str | None
     endpoint: str
 
-    @property
-    def signed(self) -> bool:
-        """Whether sites prove who they are by keys."""
-        return self.certificate is not None
-
 
 def paths(signed: bool) -> frozenset[str]:
     """Return the paths that are passed on."""
@@ -87,23 +84,24 @@ class Front:
         self._upstream, self._passed = upstream, passed
         self._free = asyncio.Semaphore(MAX_AT_ONCE)
 
-    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] != "http":
             return
+        peer = scope["client"][0] if scope["client"] else "somebody"
         refused = self._refusal(scope)
         if refused:
-            _log.warning("refused %s: %s", _client(scope), refused)
-            await _respond(send, 403)
+            _log.warning("refused %s: %s", peer, refused)
+            await Response(status_code=403, headers={"connection": "close"})(scope, receive, send)
             return
         try:
             async with self._free:
                 await self._pass_on(scope, receive, send)
         except (Drop, httpx.HTTPError, TimeoutError) as error:
-            _log.warning("dropped %s: %s", _client(scope), error or type(error).__name__)
+            _log.warning("dropped %s: %s", peer, error or type(error).__name__)
             await _break_off(send)
 
-    def _refusal(self, scope: HTTPScope) -> str:
+    def _refusal(self, scope: Scope) -> str:
         raw, headers = scope["raw_path"].decode("latin-1"), dict(scope["headers"])
         length = headers.get(b"content-length", b"")
         if scope["method"] != "POST" or scope["query_string"]:
@@ -116,7 +114,7 @@ class Front:
             return "a body without a length"
         return f"a body of {int(length):,} bytes" if int(length) > MAX_BODY else ""
 
-    async def _pass_on(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(n, v) for n, v in scope["headers"] if n in _HEADERS or n.startswith(_HEADER_PREFIX)]
         request = self._upstream.build_request(
             "POST", scope["raw_path"].decode("ascii"), headers=headers, content=_body(receive)
@@ -125,7 +123,9 @@ class Front:
         try:
             if answer.status_code >= 500:
                 raise Drop(f"SuperLink answered {answer.status_code}")
-            await send(_start(answer.status_code, answer.headers))
+            kept = [(n, v) for n, v in answer.headers.raw if n.lower() in _HEADERS]
+            start = {"status": answer.status_code, "headers": kept or [(b"content-length", b"0")]}
+            await send({"type": "http.response.start", **start})
             async for piece in answer.aiter_raw():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -133,7 +133,7 @@ class Front:
             await answer.aclose()
 
 
-async def _body(receive: ASGIReceiveCallable) -> AsyncIterator[bytes]:
+async def _body(receive: Receive) -> AsyncIterator[bytes]:
     """Yield a request's body; one that comes too slowly is given up."""
     more = True
     async with asyncio.timeout(BODY_SECONDS):
@@ -145,28 +145,10 @@ async def _body(receive: ASGIReceiveCallable) -> AsyncIterator[bytes]:
             more = event["more_body"]
 
 
-def _start(status: int, headers: httpx.Headers | None = None) -> Any:
-    kept = [(n, v) for n, v in (headers.raw if headers else []) if n.lower() in _HEADERS]
-    return {"type": "http.response.start", "status": status, "headers": kept or [(b"content-length", b"0")]}
-
-
-async def _respond(send: ASGISendCallable, status: int) -> None:
-    closing = {**_start(status), "headers": [(b"content-length", b"0"), (b"connection", b"close")]}
-    await send(closing)  # type: ignore[arg-type]
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _break_off(send: ASGISendCallable) -> None:
+async def _break_off(send: Send) -> None:
     """Begin an answer and do not end it: the server closes the connection, and httpx sees it break."""
-    broken = {"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"1")]}
-    try:
-        await send(broken)  # type: ignore[arg-type]
-    except RuntimeError:  # the answer had begun already
-        return
-
-
-def _client(scope: HTTPScope) -> str:
-    return scope["client"][0] if scope["client"] else "somebody"
+    with contextlib.suppress(RuntimeError):  # the answer had begun already
+        await send({"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"1")]})
 
 
 class Bounded(H11Protocol):
@@ -217,7 +199,7 @@ async def serve(config: Config) -> None:
     async with httpx.AsyncClient(base_url=base, verify=context, timeout=_UPSTREAM, limits=limits) as upstream:
         await uvicorn.Server(
             uvicorn.Config(
-                Front(upstream, paths(config.signed)),
+                Front(upstream, paths(signed=config.certificate is not None)),
                 host=config.host,
                 port=config.port,
                 http=Bounded,

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fedscal.core import files
 from fedscal.core.errors import FedscalError, UsageError
@@ -44,7 +44,6 @@ _CHECK, _LOST = 5.0, 60.0
 """Seconds between two checks of a node's heartbeat, and without one until its connection is lost."""
 _SERVER_FILES = {"certificate": "server.crt", "key": "server.key"}
 Log = Callable[[str], None]
-Front = Literal["built-in", "nginx"]
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class Address:
 
 
 def run_server(
-    keys: Path | None, host: str, port: int, state: Path, log: Log, front: Front = "built-in"
+    keys: Path | None, host: str, port: int, state: Path, log: Log, front: str = "built-in"
 ) -> None:
     """Run the server until it is ended: SuperLink on loopback, who executes its runs, and a front.
 
@@ -117,7 +116,7 @@ def run_server(
             names = register(keys, control) if keys else []
         parts += [
             SupervisedProcess(_module("executor", "server", endpoint.folder), env),
-            SupervisedProcess(_FRONTS[front](host, port, keys, endpoint), env),
+            SupervisedProcess(FRONTS[front](host, port, keys, endpoint), env),
         ]
         for part in parts[1:]:
             running = part.start(log)
@@ -159,10 +158,7 @@ def _nginx(host: str, port: int, keys: Path | None, endpoint: Endpoint) -> list[
     return ["setpriv", "--pdeathsig", "TERM", "nginx", "-c", str(path), "-g", "daemon off;"]
 
 
-_FRONTS: dict[Front, Callable[[str, int, Path | None, Endpoint], list[str]]] = {
-    "built-in": _built_in_front,
-    "nginx": _nginx,
-}
+FRONTS = {"built-in": _built_in_front, "nginx": _nginx}
 
 
 def register(keys: Path, control: Control) -> list[str]:

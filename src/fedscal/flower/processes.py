@@ -156,11 +156,8 @@ class SupervisedProcess:
     def start(self, log: Callable[[str], None]) -> RunningProcess:
         """Start it, or start it again."""
         log(f"started: {shlex.join(self.argv)}")
-        self.running, self._started, self._due = (
-            RunningProcess(self.argv, self.env, log),
-            time.monotonic(),
-            0.0,
-        )
+        self.running = RunningProcess(self.argv, self.env, log)
+        self._started, self._due = time.monotonic(), 0.0
         return self.running
 
     def check(self, log: Callable[[str], None]) -> None:

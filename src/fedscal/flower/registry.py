@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from fedscal.core.errors import DataRefused, FedscalError, ModelRefused, TooFewClients, UsageError, shown
 from fedscal.core.fields import printable
 from fedscal.core.types import ClientId, Failure
-from fedscal.flower.delta_codec import decode, encode
+from fedscal.flower.codec import decode, encode
 from fedscal.flower.schema import handshake
 from fedscal.flower.transport import GridTransport, NodeRequest, TimedOut, describe_error
 from fedscal.runtime.messages import Frame, Request

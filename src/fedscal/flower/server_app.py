@@ -28,12 +28,11 @@ from fedscal.experiment.records import RoundRecord
 from fedscal.experiment.run import adapt, resume
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec
-from fedscal.flower.config import run_directory, run_spec
 from fedscal.flower.driver import FlowerDriver
 from fedscal.flower.processes import ENDED
 from fedscal.flower.registry import Registry
 from fedscal.flower.schema import Schemas
-from fedscal.flower.site_service import shared_keys, stamp
+from fedscal.flower.site_service import run_directory, run_spec, shared_keys, stamp
 from fedscal.flower.transport import GridTransport
 from fedscal.models.store import find_model, load_model, read_json
 

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from fedscal.core.errors import FedscalError
 from fedscal.core.fields import printable
 from fedscal.core.types import Failure
-from fedscal.flower.records import from_records, to_records
+from fedscal.flower.codec import from_records, to_records
 from fedscal.flower.schema import FAILURE
 from fedscal.runtime.messages import FAILED, Frame
 

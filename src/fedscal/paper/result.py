@@ -115,7 +115,7 @@ class Result:
         files.write_json(paths[1], self.document())
         write_tables(
             paths[2],
-            f"{self.name}: the paper's numbers and ours",
+            title=f"{self.name}: the paper's numbers and ours",
             warning=self.heading,
             tables=self.tables(),
             caption=f"{self.unit.capitalize()}. {_CAPTION}",
