@@ -16,6 +16,7 @@ from fedscal.core import files
 from fedscal.core.convert import dump
 from fedscal.core.errors import UsageError
 from fedscal.data.folders.scan import scan
+from fedscal.data.folders.tree import recipe
 
 if TYPE_CHECKING:
     from fedscal.deploy.classifier import Classifier
@@ -53,8 +54,6 @@ def init(
     out: Annotated[Path, typer.Option("--out", help="The recipe to write.")] = Path("fedscal.toml"),
 ) -> None:
     """Look at a folder and write a recipe for it, with comments."""
-    from fedscal.data.folders.suggest import recipe
-
     if out.exists():
         raise UsageError(f"{out} is there already; give another --out.")
     files.write_bytes(out, recipe(scan(folder)).encode())

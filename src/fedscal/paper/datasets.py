@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
+from fedscal.core.convert import convert
 from fedscal.core.errors import DataRefused, some
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.folders.benchmark import Folder
@@ -32,17 +33,13 @@ class DataSet:
     title: str
     domains: Mapping[str, int]
     classes: tuple[str, ...]
-    aliases: Mapping[str, tuple[str, ...]]
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def folders(self, names: Sequence[str]) -> dict[str, str] | None:
         """Return the folder of each domain, if they are all there; case, blanks and hyphens do not matter."""
         plain = {_plain(folder): folder for folder in names}
-        matches = {
-            domain: next((plain[key] for key in self._spellings(domain) if key in plain), None)
-            for domain in self.domains
-        }
-        folders = {domain: folder for domain, folder in matches.items() if folder is not None}
-        return folders if len(folders) == len(self.domains) else None
+        fitting = {name: [key for key in self._spellings(name) if key in plain] for name in self.domains}
+        return {name: plain[keys[0]] for name, keys in fitting.items()} if all(fitting.values()) else None
 
     def domain(self, name: str) -> str | None:
         """Return the domain of a name."""
@@ -118,11 +115,7 @@ def _plain(name: str) -> str:
     return "".join(char for char in name.casefold() if char.isalnum())
 
 
-def _published() -> Iterator[DataSet]:
-    text = (resources.files("fedscal.paper") / "datasets.toml").read_text(encoding="utf-8")
-    for name, facts in tomllib.loads(text).items():
-        aliases = {domain: tuple(names) for domain, names in facts.get("aliases", {}).items()}
-        yield DataSet(name, facts["title"], facts["domains"], tuple(facts["classes"]), aliases)
-
-
-DATASETS = {dataset.name: dataset for dataset in _published()}
+_PUBLISHED = (resources.files(__package__) / "datasets.toml").read_text("utf-8")
+DATASETS = {
+    name: convert({"name": name, **facts}, DataSet) for name, facts in tomllib.loads(_PUBLISHED).items()
+}

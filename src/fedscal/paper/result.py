@@ -188,13 +188,8 @@ def _table(
 ) -> Table:
     """Return up to three lines per method: the paper's numbers, ours, and the difference if there is one.
 
-    Args:
-        title: the title.
-        scores: the cells.
-        axis: which of their attributes the columns are.
-        columns: its values, and their headings.
-        difference: the name of the third line.
-        oracle: whether to add the average in the selected and in the best round.
+    The columns are values of the scores' attribute ``axis``, with their headings; ``oracle`` adds the average
+    in the selected and in the best round.
     """
     rows: list[list[str]] = []
     for method in dict.fromkeys(score.method for score in scores):
@@ -211,20 +206,14 @@ def _lines(method: str, line: Sequence[Score], difference: str, extra: Sequence[
     blank = [""] * len(extra)
     printed = any(score.paper is not None for score in line)
     if printed:
-        yield [method, "paper", *map(_paper, line), *blank]
+        paper = [UNKNOWN if score.paper is None else f"{score.paper:.2f}" for score in line]
+        yield [method, "paper", *paper, *blank]
     yield ["" if printed else method, "ours", *map(_ours, line), *extra]
     if any(math.isfinite(score.difference) for score in line):
-        yield ["", difference, *map(_difference, line), *blank]
-
-
-def _paper(score: Score) -> str:
-    return UNKNOWN if score.paper is None else f"{score.paper:.2f}"
+        gaps = [f"{score.difference:+.2f}" if math.isfinite(score.difference) else "" for score in line]
+        yield ["", difference, *gaps, *blank]
 
 
 def _ours(score: Score, moment: str = "last") -> str:
     values = score.ours.get(moment, ())
     return spread(values) if values else ""
-
-
-def _difference(score: Score) -> str:
-    return f"{score.difference:+.2f}" if math.isfinite(score.difference) else ""

@@ -23,13 +23,7 @@ _VIT_SMALL = {"hidden_size": 384, "num_hidden_layers": 12, "patch_size": 16}
 
 
 def flaws(entries: Sequence[Entry], copies: Mapping[str, Copy], given: Iterable[str]) -> list[str]:
-    """Return the reasons why a table of these runs is not a reproduction; empty if it is one.
-
-    Args:
-        entries: the runs.
-        copies: the user's data sets, by name.
-        given: the names of the keys that the user has set.
-    """
+    """Return why these runs, with the keys that a user gave, are no reproduction; empty if they are one."""
     reasons: dict[str, None] = {}
     for name, copy in copies.items():
         specs = [entry.cell.spec for entry in entries if entry.block.dataset == name]
@@ -49,16 +43,11 @@ def _other_protocol(
     if not is_vit_small(specs[0].model, str(paper["model"])):
         yield f"model={specs[0].model} is not ViT-S/16"
     for spec in {(spec.method, spec.adaptation): spec for spec in specs}.values():
-        values, usual = spec.flat(), _usual(spec, paper)
+        row = {key: getattr(spec, key) for key in ("benchmark", "source", "method", "adaptation")}
+        values, usual = spec.flat(), RunSpec.make(**{**paper, **row}).flat()
         for key in sorted(set(given) & set(values) - _CHOSEN):
             if values[key] != usual[key]:
                 yield f"{key}={as_typed(values[key])} instead of {as_typed(usual[key])}"
-
-
-def _usual(spec: RunSpec, paper: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a run with nothing but the paper's values."""
-    row = {key: getattr(spec, key) for key in ("benchmark", "source", "method", "adaptation")}
-    return dict(RunSpec.make(**{**paper, **row}).flat())
 
 
 def is_vit_small(model: str, usual: str) -> bool:

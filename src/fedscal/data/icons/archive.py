@@ -28,9 +28,8 @@ from fedscal.data.icons.benchmark import (
     file_name,
     folder,
 )
-from fedscal.data.icons.lock import Package, packages
 from fedscal.data.icons.npm import Registry, fetch_all, find_registry, members, missing
-from fedscal.data.icons.rules import Rules, rules
+from fedscal.data.icons.rules import Package, Rules, packages, rules
 
 if TYPE_CHECKING:
     from torch import Tensor

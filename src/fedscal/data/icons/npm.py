@@ -27,7 +27,7 @@ from urllib.request import Request, urlopen
 from fedscal.core import files
 from fedscal.core.documents import parse_json
 from fedscal.core.errors import DataRefused, UsageError
-from fedscal.data.icons.lock import Package
+from fedscal.data.icons.rules import Package
 
 VARIABLES = ("FEDSCAL_NPM_REGISTRY", "npm_config_registry", "NPM_CONFIG_REGISTRY")
 _SECONDS = 20
