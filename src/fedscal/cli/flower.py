@@ -10,6 +10,7 @@ import typer
 from fedscal.cli import AllowCode, print_error
 from fedscal.cli.jobs import Out, Quiet, Words, default_out, gather, show
 from fedscal.cli.output import print_plain, progress
+from fedscal.core import files
 from fedscal.core.errors import UsageError
 from fedscal.core.extras import from_extra
 from fedscal.data.remote import PREFIX, site_name
@@ -17,7 +18,7 @@ from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec, parse_assignments
 from fedscal.flower import launch
 from fedscal.flower.endpoint import Endpoint
-from fedscal.flower.processes import flower_program
+from fedscal.flower.processes import allowed_hashes, flower_program, installed_app
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -120,7 +121,8 @@ def site(
 ) -> None:
     """Start a site: a process that holds its images, and Flower's SuperNode; until it is ended."""
     flower_program("flower-supernode")
-    listed = _listed(apps)
+    listed = [text for text in apps.split(",") if text]
+    allowed_hashes(listed)  # refuses what is none
     if not insecure and (key is None or not key.is_file()):
         raise UsageError("give --key FILE, the site's key: fedscal flower certs makes it on the server.")
     if insecure:
@@ -136,15 +138,6 @@ def site(
     state = state or Path(f"fedscal-site-{name}")
     _check(launch.describe_site(name, data, own, state, listed), name)
     launch.run_site(state, address, None if insecure else key, port, retry, print_plain)
-
-
-def _listed(apps: str) -> list[str]:
-    """Return the hashes of other apps that may run here; refuse what is none."""
-    from fedscal.flower.app_hash import allowed_hashes
-
-    hashes = [text for text in apps.split(",") if text]
-    allowed_hashes(hashes)
-    return hashes
 
 
 def _check(spec: RunSpec, name: str) -> None:
@@ -197,9 +190,7 @@ def run(
 def app_() -> None:
     """Print the sha256 of the Flower app of this version: the only one that its sites run."""
     flower_program("flower-superlink")
-    from fedscal.flower.app_hash import installed_hash
-
-    print_plain(installed_hash())
+    print_plain(files.sha256(installed_app()))
 
 
 @app.command()

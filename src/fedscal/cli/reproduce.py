@@ -61,8 +61,7 @@ def reproduce(
     if only_estimate:
         _estimate(entries, jobs, as_json)
         return
-    from fedscal.paper.result import Result
-    from fedscal.paper.validity import flaws
+    from fedscal.paper.result import Result, flaws
 
     reasons = flaws(entries, copies, given)
 

@@ -41,9 +41,8 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message
 
 from fedscal.core import files
-from fedscal.flower.app_hash import allowed_hashes
 from fedscal.flower.endpoint import Endpoint
-from fedscal.flower.processes import end_with_parent, flower_program, read_site_file
+from fedscal.flower.processes import allowed_hashes, end_with_parent, flower_program, read_site_file
 
 _log = logging.getLogger("fedscal.executor")
 _POLL = 0.2

@@ -94,13 +94,8 @@ def run_server(
 ) -> None:
     """Run the server until it is ended: SuperLink on loopback, who executes its runs, and a front.
 
-    Args:
-        keys: what ``fedscal flower certs`` made; None: in the clear, and any site may join.
-        host: the address that the front listens on.
-        port: the port that the front listens on.
-        state: where the server keeps its database and its secrets.
-        log: takes lines about its progress.
-        front: what stands before SuperLink.
+    ``keys`` are what ``fedscal flower certs`` made; None: in the clear, and any site may join. The front
+    listens at host and port; ``state`` is where the server keeps its database and its secrets.
     """
     with from_extra("flower", "fedscal flower server"):
         from fedscal.flower.control import Control, refuse_open_control
@@ -113,7 +108,7 @@ def run_server(
         wait_for(endpoint.open, parts[0].start(log), _START)
         refuse_open_control(endpoint)
         with Control(endpoint) as control:
-            names = register(keys, control) if keys else []
+            names = control.register_all(keys) if keys else []
         parts += [
             SupervisedProcess(_module("executor", "server", endpoint.folder), env),
             SupervisedProcess(FRONTS[front](host, port, keys, endpoint), env),
@@ -149,7 +144,7 @@ def _built_in_front(host: str, port: int, keys: Path | None, endpoint: Endpoint)
 
 def _nginx(host: str, port: int, keys: Path | None, endpoint: Endpoint) -> list[str]:
     with from_extra("flower", "--front nginx"):
-        from fedscal.flower.nginx import nginx_config
+        from fedscal.flower.front import nginx_config
     if not shutil.which("nginx"):
         raise UsageError("nginx is not installed: install it, or leave --front away.")
     path = endpoint.folder / "nginx.conf"
@@ -159,14 +154,6 @@ def _nginx(host: str, port: int, keys: Path | None, endpoint: Endpoint) -> list[
 
 
 FRONTS = {"built-in": _built_in_front, "nginx": _nginx}
-
-
-def register(keys: Path, control: Control) -> list[str]:
-    """Register every public key under its site's name; those that the database has are left as they are."""
-    names = sorted(path.parent.name for path in keys.glob("*/key.pub"))
-    for name in names:
-        control.register(name, keys / name / "key.pub")
-    return names
 
 
 def describe_site(

@@ -87,17 +87,13 @@ COST: Figures = (
 )
 
 
-def _title(run: Run) -> str:
-    source = run.fact("source") or "a given model"
-    return f"{described(run.fact('method'))} on {run.fact('benchmark')}, source {source}"
-
-
 def report_page(run: Run) -> str:
     """Return the page of one run."""
+    source = run.fact("source") or "a given model"
     return _render(
         "template.html",
         run=run,
-        title=_title(run),
+        title=f"{described(run.fact('method'))} on {run.fact('benchmark')}, source {source}",
         standing=standing(run),
         verdict=judge(run),
         outcome=model.outcome(run),

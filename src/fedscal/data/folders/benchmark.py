@@ -151,9 +151,8 @@ class Folder:
 
     def warnings(self) -> list[str]:
         """Say what is odd about the images, though they can be used."""
-        return list(
-            findings(self.tree, {domain: self.decoded(domain) for domain in self.tree.domains}).warnings()
-        )
+        images = {domain: self.decoded(domain) for domain in self.tree.domains}
+        return list(findings(self.tree, images).warnings())
 
     def require_same_classes(self) -> None:
         """Refuse labelled domains whose classes differ: label 3 must mean the same in all."""

@@ -75,14 +75,7 @@ class Decoded:
 def decoded(
     sources: Sequence[File], side: int = SIDE, progress: Progress | None = None, name: str = "images"
 ) -> Decoded:
-    """Return the decoded images of the files, from the cache if they are there.
-
-    Args:
-        sources: the files.
-        side: the side of the squares.
-        progress: advanced by one per decoded file.
-        name: what the progress calls the files.
-    """
+    """Return the files as decoded squares, from the cache if they are there; ``name`` is for the progress."""
     folder = _cache_folder(_key(sources, side))
     with files.one_builder(folder.parent / f".{folder.name}"):
         if not (folder / "index.json").exists():

@@ -119,14 +119,7 @@ def contents(
     rules: Rules,
     on_each: Callable[[], None] = lambda: None,
 ) -> dict[str, bytes]:
-    """Return every file of the archive by name.
-
-    Args:
-        packages: The lock.
-        read: Returns the tarball of a package.
-        rules: What to take from it, and as what.
-        on_each: Called after each package.
-    """
+    """Return every file of the archive by name; ``read`` returns the tarball of a package."""
     drawn: list[Picture] = []
     for package in packages:
         drawn.extend(pictures(package, read(package), rules))
