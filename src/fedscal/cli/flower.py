@@ -172,13 +172,12 @@ def run(
     given = {**gather(words), **({"source_model": str(model.resolve())} if model else {})}
     if sites:
         given["clients"] = PREFIX + sites.replace(",", "+")
-    if resume_dir is None:
+    place = resume_dir
+    if place is None:
         spec = RunSpec.make(**given)
         if not spec.clients.startswith(PREFIX):
             raise UsageError("give --sites a,b,c: the names of the sites that take part.")
-        out = out or default_out(spec)
-    place = resume_dir or out
-    assert place is not None
+        place = out or default_out(spec)
     limits = {"wait": wait, "round-timeout": round_timeout}
     say = (lambda text: None) if quiet else print_plain
     endpoint = Endpoint.read(launch.local_folder(state))

@@ -224,7 +224,11 @@ def pretrain(
         prepare_data(experiment.data, shown)
         shown.stage(f"source model: {spec.source}", spec.pretrain_epochs)
         source = source_model(experiment, shown.advance)
-    path = source.path if out is None else _copied(source.path, out)
+    path = source.path
+    if out is not None:
+        path = out
+        for file in sorted(source.path.iterdir()):
+            files.write_bytes(out / file.name, file.read_bytes())
     if as_json:
         print_json({"path": str(path), "accuracy": source.accuracy, "cached": source.cached})
     elif not quiet:
@@ -239,9 +243,3 @@ def _source_images(folder: Path, given: dict[str, Any]) -> dict[str, str]:
         raise UsageError(f"{folder} holds several domains: give source={' or '.join(found.domains)}.")
     source = next(iter(found.domains)) if found.classes else found.root.name
     return {"benchmark": str(folder.resolve()), "source": source}
-
-
-def _copied(folder: Path, out: Path) -> Path:
-    for path in sorted(folder.iterdir()):
-        files.write_bytes(out / path.name, path.read_bytes())
-    return out

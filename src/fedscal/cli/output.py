@@ -60,8 +60,12 @@ class Bar(Callback):
         self._progress.start()
 
     def stage(self, name: str, total: int) -> None:
-        """Begin a new bar."""
-        self._finish_task()
+        """Begin a new bar; the one before is done, or goes if it had no end."""
+        before = next(task.total for task in self._progress.tasks if task.id == self._task)
+        if before is None:
+            self._progress.remove_task(self._task)
+        else:
+            self._progress.update(self._task, completed=before)
         self._task = self._progress.add_task(name, total=total or None, note="")
 
     def advance(self) -> None:
@@ -85,13 +89,6 @@ class Bar(Callback):
     def close(self) -> None:
         """Leave the bars on the screen as they are."""
         self._progress.stop()
-
-    def _finish_task(self) -> None:
-        total = next(task.total for task in self._progress.tasks if task.id == self._task)
-        if total is None:
-            self._progress.remove_task(self._task)
-        else:
-            self._progress.update(self._task, completed=total)
 
 
 @contextmanager

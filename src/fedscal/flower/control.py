@@ -108,15 +108,13 @@ class Control:
                     yield rest
                 return
             except httpx.HTTPError as error:
-                if self._restarted() or time.monotonic() - silent_since > _RETURN:
+                # A server that was started anew has another secret, and has ended its runs.
+                anew = self._endpoint.operator_secret.read_text() != self._secret
+                if anew or time.monotonic() - silent_since > _RETURN:
                     raise ProcessEnded(
                         f"the server sends no more of the log of the run: {_reason(error)}"
                     ) from error
                 time.sleep(1)
-
-    def _restarted(self) -> bool:
-        """Whether the server was started anew, which ends its runs."""
-        return self._endpoint.operator_secret.read_text() != self._secret
 
     def stop(self, run: int) -> None:
         """Stop a run; a server that is not there has none."""

@@ -146,7 +146,7 @@ class FlowerDriver:
         encoded = {}
         for client, request in requests.items():
             if client not in self.registry.sites:
-                yield client, Failure(client, self.registry.why_missing(client))
+                yield client, Failure(client, str(self.registry.refused.get(client, "is not connected")))
                 continue
             full = replace(request, scalars={**request.scalars, "run": self.run, "keys": dict(self.keys)})
             models = list(request.tensors)

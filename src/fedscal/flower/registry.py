@@ -131,10 +131,6 @@ class Registry:
             time.sleep(_POLL)
             self.update()
 
-    def why_missing(self, client: ClientId) -> str:
-        """Say why a client cannot be reached."""
-        return str(self.refused.get(client, "is not connected"))
-
 
 def _start(info: NodeInfo) -> tuple[int, str]:
     """Identify one start of a node."""

@@ -46,14 +46,14 @@ def main(grid: Grid, context: Context) -> None:
     """Run, or go on with, the federation that the run's configuration describes."""
     logging.getLogger("fedscal").addHandler(logging.StreamHandler(sys.stdout))
     config = context.run_config
-    limits = {"patience": float(config["wait"]), "timeout": float(config["round-timeout"])}
+    federation = FlowerFederation(grid, float(config["wait"]), float(config["round-timeout"]))
     out = run_directory(context)
     try:
         if config["resume"]:
-            resume(out, Lines(_print_line), federation=FlowerFederation(grid, **limits))
+            resume(out, Lines(_print_line), federation=federation)
         else:
             spec = server_spec(run_spec(str(config["keys"])), grid)
-            adapt(spec, out, Lines(_print_line), federation=FlowerFederation(grid, **limits))
+            adapt(spec, out, Lines(_print_line), federation=federation)
     except FedscalError as error:
         print(f"{ENDED} {error.exit_code}: {error}", flush=True)  # noqa: T201
         raise

@@ -70,7 +70,11 @@ class Copy:
         if strange:
             yield f"{title} has no domain {some(strange, _MOST_NAMED)}"
         if sorted(map(_plain, data.classes)) != sorted(map(_plain, self.dataset.classes)):
-            yield _other_classes(title, self.dataset.classes, data.classes)
+            here = {_plain(name) for name in data.classes}
+            absent = [name for name in self.dataset.classes if _plain(name) not in here]
+            lacking = f", without {some(absent, _MOST_NAMED)}" if absent else ""
+            count = len(self.dataset.classes)
+            yield f"{title} has {count} classes, the folder {len(data.classes)}{lacking}"
         assert isinstance(data.folder, Folder), "a copy is a folder"
         for domain, images in self.dataset.domains.items():
             count = len(data.folder.tree.domains[self.folders[domain]])
@@ -97,13 +101,6 @@ def locate(wanted: Sequence[DataSet], roots: Sequence[Path]) -> dict[str, Copy]:
                 raise DataRefused(f"--data {root} and {copies[dataset.name].root} both hold {dataset.title}.")
             copies[dataset.name] = Copy(dataset, path, folders)
     return copies
-
-
-def _other_classes(title: str, wanted: Sequence[str], classes: Sequence[str]) -> str:
-    plain = {_plain(name) for name in classes}
-    absent = [name for name in wanted if _plain(name) not in plain]
-    lacking = f", without {some(absent, _MOST_NAMED)}" if absent else ""
-    return f"{title} has {len(wanted)} classes, the folder {len(classes)}{lacking}"
 
 
 def _plain(name: str) -> str:

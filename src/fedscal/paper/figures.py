@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from sklearn.manifold import TSNE
 from torch import Tensor
@@ -41,7 +40,6 @@ _WANTED = ("fedloa", "fedscal")
 _SOURCE, _TARGET = "Art", "Clipart"
 """As in the paper: predictions for a client of Clipart, with the source model of Art."""
 _MOST_IMAGES = 2000
-Array = npt.NDArray[Any]
 
 
 def draw(result: Result, advance: Callable[[], None] = lambda: None) -> list[Drawn]:
@@ -155,20 +153,15 @@ def _embeddings(client: ClientPredictions) -> Drawn:
     with drawing():
         figure, axes = canvas(3.0, 1, len(client.predictions))
         for axis, (model, prediction) in zip(axes, client.predictions.items(), strict=True):
-            x, y = _embedded(prediction.features.numpy()).T
+            perplexity = min(_PERPLEXITY, (len(prediction.features) - 1) / 3)
+            embedded = TSNE(perplexity=perplexity, init="pca", random_state=0)
+            x, y = embedded.fit_transform(prediction.features.numpy()).T
             axis.scatter(x, y, c=client.labels.numpy(), cmap="turbo", s=4, linewidths=0)
             axis.set_xticks([])
             axis.set_yticks([])
             axis.grid(visible=False)
             axis.set_title(label(model))
         return title, caption, to_svg(figure, "embeddings", title)
-
-
-def _embedded(features: Array) -> Array:
-    """Return the t-SNE of features, with a fixed seed."""
-    perplexity = min(_PERPLEXITY, (len(features) - 1) / 3)
-    points: Array = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(features)
-    return points
 
 
 @dataclass(frozen=True)

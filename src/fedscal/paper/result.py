@@ -81,18 +81,14 @@ class Result:
         """Every cell of the table."""
         return [score for block in table(self.name) for score in scores(block, self.entries, self.copies)]
 
-    def progress(self) -> str:
-        """Say how many runs are finished."""
-        cells = distinct_cells(self.entries)
-        done = sum(cell.directory.finished for cell in cells)
-        return f"{done} of {count(len(cells), 'run')} finished."
-
     def notes(self) -> list[str]:
         """Return the sentences below the tables."""
+        cells = distinct_cells(self.entries)
+        done = sum(cell.directory.finished for cell in cells)
         names = dict.fromkeys(block.name for block in table(self.name))
         missing = [data.title for data in datasets_of(table(self.name)) if data.name not in self.copies]
         return [
-            self.progress(),
+            f"{done} of {count(len(cells), 'run')} finished.",
             *([f"Not given by --data, so not run: {', '.join(missing)}."] if missing else []),
             *(slip for name in names for slip in slips(name)),
             *([] if self.flaws else claims(self.scores)),

@@ -23,14 +23,11 @@ def contact_sheet(benchmark: Benchmark) -> tuple[bytes, str]:
     The index is tab-separated: row and column on the sheet, domain, class, the image's number in its
     domain and, where the benchmark knows it, its name at its source.
     """
-    chosen = {domain: _chosen(benchmark, domain) for domain in benchmark.domains}
+    labels, chosen = range(len(benchmark.classes)), {}
+    for domain in benchmark.domains:
+        truth = known_labels(benchmark, domain)
+        chosen[domain] = [(truth == label).nonzero().flatten()[:_EACH].tolist() for label in labels]
     return _picture(benchmark, chosen), _index(benchmark, chosen)
-
-
-def _chosen(benchmark: Benchmark, domain: str) -> list[list[int]]:
-    """Return the first images of every class by their number."""
-    truth = known_labels(benchmark, domain)
-    return [(truth == label).nonzero().flatten()[:_EACH].tolist() for label in range(len(benchmark.classes))]
 
 
 def _picture(benchmark: Benchmark, chosen: dict[str, list[list[int]]]) -> bytes:

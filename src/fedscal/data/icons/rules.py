@@ -80,13 +80,7 @@ class Rules:
     excluded: Mapping[int, frozenset[str]]
 
     def match(self, prefix: str, icon: str, styles: Mapping[str, str]) -> tuple[int, str] | None:
-        """Return label and domain of an icon, or None if it is to be left out.
-
-        Args:
-            prefix: The name of the icon's set.
-            icon: The icon's name.
-            styles: From the endings of the set's names to domains; an empty ending stands for the rest.
-        """
+        """Return label and domain of a set's icon, or None if it is to be left out."""
         style = _style(icon, styles)
         if style is None:
             return None
