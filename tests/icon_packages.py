@@ -16,8 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from fedscal.core import files
 from fedscal.data.icons import archive, benchmark
-from fedscal.data.icons.lock import Package
-from fedscal.data.icons.rules import Rules, rules
+from fedscal.data.icons.rules import Package, Rules, rules
 
 VARIANTS = 5
 """Icons a class, style and set: enough that every class is in the first half of the shuffled images."""

@@ -13,9 +13,9 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedscal.flower.executor import site_service
+from fedscal.flower.codec import from_records, to_records
 from fedscal.flower.launch import describe_site
-from fedscal.flower.records import from_records, to_records
+from fedscal.flower.processes import read_site_file
 from fedscal.flower.site_service import SiteService
 from fedscal.runtime.messages import Frame
 
@@ -107,3 +107,9 @@ def new_service(world: World, tmp_path: Path, site: str, folder: str = "") -> Si
     state = tmp_path / (folder or f"state-{site}")
     describe_site(site, world.data(site), {"source_model": str(world.model)}, state)
     return site_service(state)
+
+
+def site_service(state: Path) -> SiteService:
+    """Return the service of a site that was described in a state folder."""
+    described = read_site_file(state)
+    return SiteService(described["name"], described["keys"], state)

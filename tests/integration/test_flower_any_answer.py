@@ -27,7 +27,7 @@ from fedscal.core import weights
 from fedscal.core.errors import FedscalError
 from fedscal.core.rng import Streams
 from fedscal.core.types import Failure, Groups, Package, Reply
-from fedscal.flower.delta_codec import encode
+from fedscal.flower.codec import encode
 from fedscal.flower.driver import FlowerDriver
 from fedscal.flower.registry import RegisteredSite, Registry
 from fedscal.flower.schema import Schemas

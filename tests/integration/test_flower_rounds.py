@@ -15,16 +15,15 @@ import torch
 from flower_world import METHODS, SITES, World
 from flwr.app import Context, Error, RecordDict
 from harness import Zygote, rows, summary
-from local_grid import Answer, Header, LocalGrid, Tamper, context, new_service
+from local_grid import Answer, Header, LocalGrid, Tamper, context, new_service, site_service
 from safetensors.torch import load, save
 from torch import Tensor
 
 from fedscal.core.errors import DataRefused, ModelRefused, TooFewClients, UsageError
 from fedscal.experiment.spec import RunSpec
 from fedscal.flower import client_app, registry, server_app
-from fedscal.flower.executor import site_service
+from fedscal.flower.codec import from_records
 from fedscal.flower.launch import format_assignments
-from fedscal.flower.records import from_records
 from fedscal.flower.site_service import Checked, SiteService
 from fedscal.runtime.messages import Request
 

@@ -25,7 +25,7 @@ OTHER_VERSION = f"""
 HOSTILE = f"""
     import sys
     import torch
-    from fedscal.flower import delta_codec, schema
+    from fedscal.flower import codec, schema
 
     sys.executable = {ODD_PYTHON!r}
     harm = iter([
@@ -34,7 +34,7 @@ HOSTILE = f"""
         lambda tensor: 1000 * tensor,
         lambda tensor: -1000 * tensor,
     ])
-    honest = delta_codec.encode
+    honest = codec.encode
     schema.Schema.check = lambda *given: None  # whoever attacks does not hold himself to the list
 
     def encode(header, tensors, models, source, transport):
@@ -44,7 +44,7 @@ HOSTILE = f"""
             tensors = {{**tensors, "weights": model}}
         return honest(header, tensors, models, source, transport)
 
-    delta_codec.encode = encode
+    codec.encode = encode
 """
 
 

@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from fedscal.cli import doctor
 from fedscal.core.errors import UsageError
-from fedscal.flower import checkup
 from fedscal.flower.certificates import make_certificates
 from fedscal.flower.launch import Address
 
@@ -110,12 +110,12 @@ def test_a_certificate_for_another_name_is_refused(tmp_path: Path, keys: Path) -
 
 
 def test_the_doctor_counts_days_and_looks_who_may_read(keys: Path, tmp_path: Path) -> None:
-    assert all(ok for _, ok, _, _ in checkup.certificates(keys))
+    assert all(finding.ok for finding in doctor.check_certificates(keys))
     make_certificates(tmp_path, HOSTS, ["a"], 10)
     os.chmod(tmp_path / "a" / "key", 0o644)
     found = {
-        Path(name).relative_to(tmp_path).as_posix(): (ok, text)
-        for name, ok, text, _ in checkup.certificates(tmp_path)
+        Path(finding.check).relative_to(tmp_path).as_posix(): (finding.ok, finding.found)
+        for finding in doctor.check_certificates(tmp_path)
     }
     assert found["server.crt"] == (False, "localhost, 127.0.0.1, 9 days left")
     assert found["a/key"] == (False, "others may read it")
@@ -123,10 +123,11 @@ def test_the_doctor_counts_days_and_looks_who_may_read(keys: Path, tmp_path: Pat
 
 
 def test_the_doctor_looks_at_server_and_ports(keys: Path, port: int) -> None:
-    found = {name: ok for name, ok, _, _ in checkup.server(Address("127.0.0.1", port, keys / "ca.crt"))}
+    checked = doctor.check_server(Address("127.0.0.1", port, keys / "ca.crt"))
+    found = {finding.check: finding.ok for finding in checked}
     assert found[f"server 127.0.0.1:{port}"]
     assert found["its certificate"]
-    assert not checkup.port(port)[1]
+    assert not doctor.check_port(port).ok
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:", ":8000", "host:0", "host:x"])

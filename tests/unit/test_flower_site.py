@@ -13,8 +13,7 @@ import torch
 from fedscal.client.training import Diverged
 from fedscal.core.errors import DataRefused, ModelRefused
 from fedscal.core.weights import from_bytes
-from fedscal.flower.delta_codec import decode, encode, rounded
-from fedscal.flower.records import from_records, to_records
+from fedscal.flower.codec import decode, encode, from_records, rounded, to_records
 from fedscal.flower.schema import NotAllowed
 from fedscal.flower.site_service import safe_reason
 from fedscal.runtime.memory import SiteMemories

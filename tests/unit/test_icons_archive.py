@@ -15,8 +15,7 @@ from fedscal.data import cache
 from fedscal.data.icons import archive, benchmark, draw, npm
 from fedscal.data.icons.archive import first_of_each, notice
 from fedscal.data.icons.benchmark import ICONS, ICONS_64
-from fedscal.data.icons.lock import packages
-from fedscal.data.icons.rules import rules
+from fedscal.data.icons.rules import packages, rules
 from fedscal.data.labels import labels
 from icon_packages import archive_files, icon_set, package, sketches, whole_lock
 from icon_packages import tarball as packed
