@@ -19,6 +19,8 @@ from fedscal.models.registry import MODELS
 settings.register_profile("calm", deadline=None, derandomize=True)
 settings.load_profile("calm")
 
+pytest_plugins = ["shared_runs"]  # the fixtures of tests/integration
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that have slow tests: one that begins last would end long after all others."""

@@ -40,13 +40,13 @@ class There(Tensor):
         return self.held.tolist()
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]  # torch's stub takes the first argument for self
         cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         return _run(function, args, kwargs or {})
 
 
-class _Operations(TorchDispatchMode):
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -68,7 +68,7 @@ class _Literals(TorchFunctionMode):
 @contextmanager
 def elsewhere() -> Iterator[torch.device]:
     """Make the device one that computes, for a while."""
-    with _Operations(), _Literals():
+    with _Operations(), _Literals():  # type: ignore[no-untyped-call]
         yield DEVICE
 
 

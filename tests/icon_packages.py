@@ -16,8 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from fedscal.core import files
 from fedscal.data.icons import archive, benchmark
-from fedscal.data.icons.lock import Package
-from fedscal.data.icons.rules import Rules, rules
+from fedscal.data.icons.rules import Package, Rules, rules
 
 VARIANTS = 5
 """Icons a class, style and set: enough that every class is in the first half of the shuffled images."""
@@ -72,7 +71,7 @@ def sketches(known: Rules, variants: int = 1) -> tuple[Package, bytes]:
 def whole_lock(variants: int = 1) -> list[tuple[Package, bytes]]:
     """Return packages that fill every class of every domain, two sets a style, with their tarballs."""
     known = rules()
-    first = {label: name for name, label in reversed(known.names.items())}
+    first = {label: name for name, label in reversed(list(known.names.items()))}
     made = []
     for number in (1, 2):
         for kind, colour, styles in (

@@ -10,7 +10,18 @@ from torch import Tensor, nn
 
 from fedscal.client.step import Models, Step
 from fedscal.client.training import ClientData
-from fedscal.core.types import ClientId, Failure, Memory, Metrics, Package, Prediction, Reply, Weights
+from fedscal.core.types import (
+    ClientId,
+    Failure,
+    Images,
+    Memory,
+    Metrics,
+    Package,
+    Prediction,
+    Reply,
+    Sweep,
+    Weights,
+)
 from fedscal.models.network import Network
 from fedscal.runtime.local import LocalDriver
 from fedscal.server.rounds import Round, Schedule, federate
@@ -60,6 +71,22 @@ def prediction(logits: Tensor | Sequence[Sequence[float]], features: Tensor | No
     """Return a prediction of given logits, whose features are the logits too unless given."""
     logits = torch.as_tensor(logits, dtype=torch.float32)
     return Prediction(logits if features is None else features, logits)
+
+
+def sweep(logits: Tensor | Sequence[Sequence[float]], features: Tensor | None = None) -> Sweep:
+    """Return a pass over all data that gives ``prediction`` of the same."""
+    return Sweep(lambda: prediction(logits, features))
+
+
+def tensor_of(value: Images | Tensor | None) -> Tensor:
+    """Return what must be a tensor: images in memory, labels that are there, a gradient."""
+    assert isinstance(value, Tensor)
+    return value
+
+
+def backward(loss: Tensor) -> None:
+    """Compute the gradients of a loss."""
+    loss.backward()  # type: ignore[no-untyped-call]
 
 
 def sure(*confidences: float, right: int = 0) -> Tensor:

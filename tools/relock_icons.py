@@ -13,8 +13,8 @@ from typing import Any
 
 from fedscal.core import files
 from fedscal.core.errors import DataRefused
-from fedscal.data.icons.lock import FREE
 from fedscal.data.icons.npm import Registry, find_registry, integrity_of, members
+from fedscal.data.icons.rules import FREE
 
 
 def renewed(entry: dict[str, Any], registry: Registry) -> dict[str, Any]:

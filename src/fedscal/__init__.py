@@ -12,58 +12,27 @@ unlabelled images of its own domain; together they adapt one model.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedscal.core.version import __version__
+from fedscal.core.version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from fedscal import losses
-    from fedscal.client.term import Need, Objective, Term
-    from fedscal.client.training import ClientData, Training, local_update
-    from fedscal.core.errors import FedscalError
-    from fedscal.core.types import Views
-    from fedscal.core.user_code import allow_code
-    from fedscal.data.benchmark import Benchmark
-    from fedscal.data.registry import BENCHMARKS
-    from fedscal.experiment.callbacks import Callback
-    from fedscal.experiment.experiment import Experiment
-    from fedscal.experiment.run import adapt, resume
-    from fedscal.experiment.run_directory import RunDirectory
-    from fedscal.experiment.spec import RunSpec
-    from fedscal.methods import ADAPTATIONS, METHODS, Method
-    from fedscal.report import write_comparison, write_report
-    from fedscal.server.rounds import Driver, Schedule, federate
-    from fedscal.server.rule import ServerRule, ServerState
-
-__all__ = [
-    "ADAPTATIONS",
-    "BENCHMARKS",
-    "METHODS",
-    "Benchmark",
-    "Callback",
-    "ClientData",
-    "Driver",
-    "Experiment",
-    "FedscalError",
-    "Method",
-    "Need",
-    "Objective",
-    "RunDirectory",
-    "RunSpec",
-    "Schedule",
-    "ServerRule",
-    "ServerState",
-    "Term",
-    "Training",
-    "Views",
-    "__version__",
-    "adapt",
-    "allow_code",
-    "federate",
-    "local_update",
-    "losses",
-    "resume",
-    "write_comparison",
-    "write_report",
-]
+if TYPE_CHECKING:  # isort: off
+    from fedscal import losses as losses
+    from fedscal.client.term import Need as Need, Objective as Objective, Term as Term
+    from fedscal.client.training import ClientData as ClientData, Training as Training
+    from fedscal.client.training import local_update as local_update
+    from fedscal.core.errors import FedscalError as FedscalError
+    from fedscal.core.types import Views as Views
+    from fedscal.core.user_code import allow_code as allow_code
+    from fedscal.data.benchmark import Benchmark as Benchmark
+    from fedscal.data.registry import BENCHMARKS as BENCHMARKS
+    from fedscal.experiment.callbacks import Callback as Callback
+    from fedscal.experiment.experiment import Experiment as Experiment
+    from fedscal.experiment.run import adapt as adapt, resume as resume
+    from fedscal.experiment.run_directory import RunDirectory as RunDirectory
+    from fedscal.experiment.spec import RunSpec as RunSpec
+    from fedscal.methods import ADAPTATIONS as ADAPTATIONS, METHODS as METHODS, Method as Method
+    from fedscal.report import write_comparison as write_comparison, write_report as write_report
+    from fedscal.server.rounds import Driver as Driver, Schedule as Schedule, federate as federate
+    from fedscal.server.rule import ServerRule as ServerRule, ServerState as ServerState
 
 _HOMES = {
     "fedscal.client.training": ("ClientData", "Training", "local_update"),
@@ -83,6 +52,7 @@ _HOMES = {
     "fedscal.server.rule": ("ServerRule", "ServerState"),
     "fedscal.experiment.spec": ("RunSpec",),
 }
+__all__ = sorted(name for names in (*_HOMES.values(), ("__version__", "losses")) for name in names)
 
 
 def __getattr__(name: str) -> Any:

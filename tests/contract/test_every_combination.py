@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO, TypeVar
 
 import pytest
 
@@ -64,6 +64,9 @@ def site(method: str, adaptation: str) -> ClientService:
     )
 
 
+Read = TypeVar("Read")
+
+
 class Wired:
     """A worker without its process: every message goes through bytes and back."""
 
@@ -71,17 +74,18 @@ class Wired:
         self._served = served
 
     def handle(self, request: Request) -> Response | Failure:
-        asked = _through_bytes(request, write_message, read_request)
-        return _through_bytes(self._served.handle(asked), write_message, read_response)
+        asked = _through_bytes(request, read_request)
+        assert asked is not None
+        answer = _through_bytes(self._served.handle(asked), read_response)
+        assert answer is not None
+        return answer
 
 
-def _through_bytes(message: Any, write: Callable[..., None], read: Callable[..., Any]) -> Any:
+def _through_bytes(message: Request | Response | Failure, read: Callable[[BinaryIO], Read]) -> Read:
     stream = io.BytesIO()
-    write(stream, message)
+    write_message(stream, message)
     stream.seek(0)
-    back = read(stream)
-    assert back is not None
-    return back
+    return read(stream)
 
 
 class Backwards(LocalDriver):

@@ -20,7 +20,7 @@ from fedscal.core.types import Memory, Package, Prediction, Reply, Sweep
 from fedscal.methods import ADAPTATIONS, METHODS, build_objective, build_rule, hyperparameters
 from fedscal.models.network import Network, predict
 from fedscal.server.rule import Briefing
-from toys import CLASSES, NoiseViews, client_data, gaussians, tiny_network
+from toys import CLASSES, NoiseViews, backward, client_data, gaussians, tensor_of, tiny_network
 
 COUNT = 8
 CLIENTS = ("a", "b", "c")
@@ -125,7 +125,7 @@ def test_a_term_gives_a_finite_loss_finite_gradients_and_a_state_of_tensors(term
     assert_state_is_of_tensors(term.prepare(bench.sweep, after))
     assert all(after[name].ndim == 0 for name in term.scalars), "what is recorded is a scalar of the state"
     if value.requires_grad:
-        value.backward()
+        backward(value)
     gradients = [p.grad for p in bench.network.parameters() if p.grad is not None]
     assert all(torch.isfinite(gradient).all() for gradient in gradients)
 
@@ -175,7 +175,7 @@ def test_a_term_survives_predictions_that_are_all_certain_of_one_class(term: Ter
         return Prediction(scale * torch.ones(len(images), 5), logits)
 
     with torch.no_grad():
-        state = term.prepare(Sweep(lambda: certain(DATA.images)), None)
+        state = term.prepare(Sweep(lambda: certain(tensor_of(DATA.images))), None)
     value, _ = term.loss(bench.step(current=certain), state)
     assert torch.isfinite(value)
     if value.requires_grad:
@@ -240,12 +240,12 @@ def test_an_update_is_finite_moves_the_model_and_repeats_bit_for_bit(method: str
 @pytest.mark.parametrize(("method", "adaptation"), PAIRS)
 def test_an_update_leaves_package_memory_and_images_untouched(method: str, adaptation: str) -> None:
     objective = build_objective(method, adaptation, {})
-    memory, images = remembered(objective, method), DATA.images.clone()
+    memory, images = remembered(objective, method), tensor_of(DATA.images).clone()
     groups = (PACKAGES[method].models, memory)
     before = [weights.digest(weights.flatten(group)) for group in groups]
     update(objective, memory, tiny_network(seed=5), method)
     assert [weights.digest(weights.flatten(group)) for group in groups] == before
-    assert torch.equal(DATA.images, images)
+    assert torch.equal(tensor_of(DATA.images), images)
 
 
 @pytest.mark.parametrize(("method", "adaptation"), PAIRS)

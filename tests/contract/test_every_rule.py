@@ -49,7 +49,7 @@ def replies(rule: ServerRule, state: ServerState, clients: Sequence[str] = CLIEN
     return [answer for answer in found if answer.client in clients]
 
 
-@pytest.fixture(params=RULES.values(), ids=RULES.keys())
+@pytest.fixture(params=list(RULES.values()), ids=list(RULES))
 def rule(request: pytest.FixtureRequest) -> ServerRule:
     found: ServerRule = request.param()
     return found

@@ -29,6 +29,10 @@ DIGITS = [
     "workers=1",
 ]
 TINY = ["benchmark=tiny"]
+Words = list[str | Path]
+"""The words of a command."""
+Copy = Callable[[Path], Path]
+"""Copies a run, so that a test may damage it."""
 
 
 def environment(cache: Path, **more: str) -> dict[str, str]:
@@ -247,7 +251,7 @@ def once(path: Path, make: Callable[[], None]) -> Path:
     return path
 
 
-def until(condition: Any, seconds: float = 60) -> None:
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
     """Wait until a condition holds."""
     end = time.monotonic() + seconds
     while not condition():

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
 
+from flower_world import World
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
+from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedscal.flower.records import from_records, to_records
+from fedscal.flower.codec import from_records, to_records
+from fedscal.flower.launch import describe_site
+from fedscal.flower.processes import read_site_file
 from fedscal.flower.site_service import SiteService
 from fedscal.runtime.messages import Frame
 
-Tamper = Callable[[dict, bytes], tuple[dict, bytes] | RecordDict | Error | None]
-"""Gets the header and the payload of a response; returns others, what is no message of ours, or nothing."""
+Header = Mapping[str, Any]
+Answer = tuple[Header, bytes] | RecordDict | Error | None
+"""The header and the payload of a response, what is no message of ours, or nothing."""
+Tamper = Callable[[Header, bytes], Answer]
+"""Gets the header and the payload of a response; returns what is sent in their place."""
+
+
+class Site(Protocol):
+    """What answers requests: a site's service, or a test's own."""
+
+    def handle(self, frame: Frame, /) -> Frame: ...
 
 
 class LocalGrid(Grid):
     """Answers every message at once; ``tamper`` may change what a node answers."""
 
-    def __init__(self, services: dict[int, SiteService], names: dict[int, str] | None = None) -> None:
+    def __init__(self, services: Mapping[int, Site], names: dict[int, str] | None = None) -> None:
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # no message without them
-        self.services = services
+        self.services = dict(services)
         self.names = names or {}
         self.tamper: dict[int, Tamper] = {}
         self.births: dict[int, str] = {}
@@ -30,17 +45,17 @@ class LocalGrid(Grid):
         self.received: list[RecordDict] = []
         self._answers: dict[str, Message | None] = {}
 
-    def set_run(self, run) -> None:
+    def set_run(self, run: Run) -> NoReturn:
         raise NotImplementedError
 
     @property
-    def run(self):
+    def run(self) -> NoReturn:
         raise NotImplementedError
 
-    def create_message(self, *args, **kwargs):
+    def create_message(self, *args: object, **kwargs: object) -> NoReturn:
         raise NotImplementedError
 
-    def send_and_receive(self, *args, **kwargs):
+    def send_and_receive(self, *args: object, **kwargs: object) -> NoReturn:
         raise NotImplementedError
 
     def get_node_ids(self) -> Iterable[int]:
@@ -70,7 +85,7 @@ class LocalGrid(Grid):
     def _answer(self, message: Message) -> Message | None:
         node = message.metadata.dst_node_id
         frame = self.services[node].handle(from_records(message.content))
-        response: object = (frame.header, frame.payload)
+        response: Answer = (frame.header, frame.payload)
         if node in self.tamper:
             response = self.tamper[node](frame.header, frame.payload)
         if response is None:
@@ -82,6 +97,19 @@ class LocalGrid(Grid):
         return Message(records, reply_to=message)
 
 
-def context(**run_config) -> Context:
+def context(**run_config: bool | float | int | str) -> Context:
     """Return a context with a run's configuration."""
     return Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=run_config)
+
+
+def new_service(world: World, tmp_path: Path, site: str, folder: str = "") -> SiteService:
+    """Return the service of a site of the world, its state in a folder of the test's."""
+    state = tmp_path / (folder or f"state-{site}")
+    describe_site(site, world.data(site), {"source_model": str(world.model)}, state)
+    return site_service(state)
+
+
+def site_service(state: Path) -> SiteService:
+    """Return the service of a site that was described in a state folder."""
+    described = read_site_file(state)
+    return SiteService(described["name"], described["keys"], state)

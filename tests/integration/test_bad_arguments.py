@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Protocol
+
 import pytest
-from harness import TINY, Ended
+from harness import TINY, Zygote
+
+
+class Refused(Protocol):
+    """Runs the program, sees that it refused, and returns what it said."""
+
+    def __call__(self, *words: str, env: dict[str, str] | None = None) -> str: ...
 
 
 @pytest.fixture
-def refused(fedscal, tmp_path):
+def refused(fedscal: Zygote, tmp_path: Path) -> Refused:
     """Run the program and see that it refused without a trace."""
     cwd = tmp_path / "cwd"
     cwd.mkdir()
 
-    def check(*words: str, code: int = 2, **how) -> str:
-        ended: Ended = fedscal(*words, cwd=cwd, **how)
-        assert ended.code == code, ended
+    def check(*words: str, env: dict[str, str] | None = None) -> str:
+        ended = fedscal(*words, cwd=cwd, env=env)
+        assert ended.code == 2, ended
         assert list(cwd.iterdir()) == []
         return ended.error
 
@@ -68,7 +77,9 @@ def refused(fedscal, tmp_path):
     ],
     ids=lambda value: value[:24] if isinstance(value, str) else "",
 )
-def test_a_bad_key_or_value_is_named_before_anything_is_made(refused, word, mentions):
+def test_a_bad_key_or_value_is_named_before_anything_is_made(
+    refused: Refused, word: str, mentions: list[str]
+) -> None:
     said = refused("run", word)
     for mention in mentions:
         assert mention in said
@@ -76,16 +87,16 @@ def test_a_bad_key_or_value_is_named_before_anything_is_made(refused, word, ment
 
 @pytest.mark.parametrize("command", ["pretrain", "compare"])
 @pytest.mark.parametrize("word", ["rouns=3", "model=convnt", "lr=nan"])
-def test_the_other_commands_check_their_keys_too(refused, command, word):
+def test_the_other_commands_check_their_keys_too(refused: Refused, command: str, word: str) -> None:
     assert word.partition("=")[0] in refused(command, word)
 
 
 @pytest.mark.parametrize("words", [["seed=0", "quick"], ["seed=0", "--", "-x"]])
-def test_a_word_that_is_not_key_value_is_refused(refused, words):
+def test_a_word_that_is_not_key_value_is_refused(refused: Refused, words: list[str]) -> None:
     assert words[-1] in refused("run", *words)
 
 
-def test_the_nearest_shipped_recipe_is_named(refused):
+def test_the_nearest_shipped_recipe_is_named(refused: Refused) -> None:
     assert "'digits'" in refused("run", "digit")
 
 
@@ -107,14 +118,16 @@ def test_the_nearest_shipped_recipe_is_named(refused):
     ],
     ids=lambda value: repr(value[:16]),
 )
-def test_a_bad_recipe_is_refused(refused, tmp_path, content, mention):
+def test_a_bad_recipe_is_refused(refused: Refused, tmp_path: Path, content: bytes, mention: str) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_bytes(content)
     assert mention in refused("run", str(recipe))
 
 
 @pytest.mark.parametrize("kind", ["missing", "directory"])
-def test_a_recipe_that_cannot_be_read_is_refused_with_its_path(refused, tmp_path, kind):
+def test_a_recipe_that_cannot_be_read_is_refused_with_its_path(
+    refused: Refused, tmp_path: Path, kind: str
+) -> None:
     recipe = tmp_path / "recipe.toml"
     if kind == "directory":
         recipe.mkdir()
@@ -122,12 +135,12 @@ def test_a_recipe_that_cannot_be_read_is_refused_with_its_path(refused, tmp_path
 
 
 @pytest.mark.parametrize("name", ["FEDSCAL_ROUNS", "FEDSCAL_ROUNDS"])
-def test_a_bad_environment_key_is_named(refused, name):
+def test_a_bad_environment_key_is_named(refused: Refused, name: str) -> None:
     assert name.removeprefix("FEDSCAL_").lower() in refused("run", env={name: "x"}).lower()
 
 
 @pytest.mark.parametrize("name", ["digit", "../../etc", ""])
-def test_an_unknown_data_set_is_refused(refused, name):
+def test_an_unknown_data_set_is_refused(refused: Refused, name: str) -> None:
     assert "digits" in refused("data", "get", name)
     assert "digits" in refused("data", "check", name)
 
@@ -135,7 +148,9 @@ def test_an_unknown_data_set_is_refused(refused, name):
 @pytest.mark.parametrize(
     "words", [["run", "--nope"], ["rum"], ["report"], ["data", "fetch"], ["compare", "--jobs", "-1"]]
 )
-def test_an_unknown_option_or_command_is_exit_2_without_a_traceback(fedscal, tmp_path, words):
+def test_an_unknown_option_or_command_is_exit_2_without_a_traceback(
+    fedscal: Zygote, tmp_path: Path, words: list[str]
+) -> None:
     ended = fedscal(*words, cwd=tmp_path)
     assert ended.code == 2
     assert "Traceback" not in ended.err
@@ -145,10 +160,12 @@ def test_an_unknown_option_or_command_is_exit_2_without_a_traceback(fedscal, tmp
 @pytest.mark.parametrize(
     "words", [["seeds=a"], ["seeds=-1"], ["methods=fedscal,nope"], ["sources=mnist,usps"]]
 )
-def test_a_bad_axis_of_a_comparison_is_refused_before_anything_runs(refused, words):
+def test_a_bad_axis_of_a_comparison_is_refused_before_anything_runs(
+    refused: Refused, words: list[str]
+) -> None:
     assert words[0].rpartition(",")[2].rpartition("=")[2] in refused("compare", *words)
 
 
-def test_more_threads_than_a_machine_can_have_are_refused_or_work(fedscal, tmp_path):
+def test_more_threads_than_a_machine_can_have_are_refused_or_work(fedscal: Zygote, tmp_path: Path) -> None:
     ended = fedscal("run", *TINY, "rounds=1", "threads=1000000", "--quiet", "--out", tmp_path / "run")
     assert ended.code in (0, 2), ended.err[:300]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import rows, summary
+from harness import Words, Zygote, rows, summary
 from PIL import Image
 from test_odd_data import all_finite, strict
 
@@ -28,7 +28,7 @@ def draw(path: Path, number: int, ground: int = 60) -> Path:
 
 
 @pytest.fixture
-def tree(tmp_path) -> Path:
+def tree(tmp_path: Path) -> Path:
     """Two domains of three classes, four images each; no two images are alike."""
     root = tmp_path / "tree"
     for domain, start in {"drawn": 0, "seen": 1000}.items():
@@ -38,7 +38,7 @@ def tree(tmp_path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(fedscal, tmp_path_factory) -> Path:
+def model(fedscal: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that knows the classes a, b and c."""
     folder = tmp_path_factory.mktemp("model")
     for number in range(24):
@@ -65,7 +65,7 @@ def spoil(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if path.stem.isalpha()} - {"whole.jpg"}
 
 
-def test_every_kind_of_broken_file_is_named_by_the_check(fedscal, tree):
+def test_every_kind_of_broken_file_is_named_by_the_check(fedscal: Zygote, tree: Path) -> None:
     bad = spoil(tree / "seen" / "a")
     assert len(bad) == 10
     found = fedscal("data", "check", tree, "--json")
@@ -80,7 +80,9 @@ def test_every_kind_of_broken_file_is_named_by_the_check(fedscal, tree):
     assert all(f"{name}: " in said.out for name in bad)
 
 
-def test_broken_files_stop_a_run_or_are_left_out_and_counted(fedscal, tree, tmp_path):
+def test_broken_files_stop_a_run_or_are_left_out_and_counted(
+    fedscal: Zygote, tree: Path, tmp_path: Path
+) -> None:
     bad = spoil(tree / "seen" / "a")
     refused = fedscal("run", f"benchmark={tree}", *TRAINED, *END, tmp_path / "refused")
     assert refused.code == 3
@@ -92,7 +94,7 @@ def test_broken_files_stop_a_run_or_are_left_out_and_counted(fedscal, tree, tmp_
     assert rows(tmp_path / "run")[0]["clients"]["seen-0"]["images"] == 13
 
 
-def test_a_listed_file_that_is_missing_is_named(fedscal, tree, tmp_path):
+def test_a_listed_file_that_is_missing_is_named(fedscal: Zygote, tree: Path, tmp_path: Path) -> None:
     for domain in ("drawn", "seen"):
         lines = [
             f"{p.relative_to(tree)} {'abc'.index(p.parent.name)}" for p in (tree / domain).rglob("*.png")
@@ -106,7 +108,7 @@ def test_a_listed_file_that_is_missing_is_named(fedscal, tree, tmp_path):
     assert done.code == 0, done.err
 
 
-def test_sites_of_no_one_and_few_images_train(fedscal, model, tmp_path):
+def test_sites_of_no_one_and_few_images_train(fedscal: Zygote, model: Path, tmp_path: Path) -> None:
     sites = tmp_path / "sites"
     (sites / "none").mkdir(parents=True)
     for site, count in {"one": 1, "two": 2, "five": 5}.items():
@@ -127,7 +129,9 @@ def test_sites_of_no_one_and_few_images_train(fedscal, model, tmp_path):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_source_of_too_few_images_is_refused_in_one_sentence(fedscal, tree, tmp_path, count):
+def test_a_source_of_too_few_images_is_refused_in_one_sentence(
+    fedscal: Zygote, tree: Path, tmp_path: Path, count: int
+) -> None:
     shutil.rmtree(tree / "drawn")
     for number in range(count):
         draw(tree / "drawn" / "abc"[number] / "1.png", number)
@@ -138,7 +142,7 @@ def test_a_source_of_too_few_images_is_refused_in_one_sentence(fedscal, tree, tm
     assert f"{count} source image" in ended.error
 
 
-def test_a_site_may_lack_classes_that_the_model_knows(fedscal, model, tmp_path):
+def test_a_site_may_lack_classes_that_the_model_knows(fedscal: Zygote, model: Path, tmp_path: Path) -> None:
     sites, run = tmp_path / "sites", tmp_path / "run"
     for number in range(0, 12, 3):
         draw(sites / "single" / "a" / f"{number}.png", 300 + number)
@@ -150,7 +154,7 @@ def test_a_site_may_lack_classes_that_the_model_knows(fedscal, model, tmp_path):
     assert all_finite(run)
 
 
-def test_more_classes_than_images_end_in_a_finite_model(fedscal, tmp_path):
+def test_more_classes_than_images_end_in_a_finite_model(fedscal: Zygote, tmp_path: Path) -> None:
     """345 classes of which a client's 60 images can show few: most are never predicted."""
     tree, run = tmp_path / "tree", tmp_path / "run"
     for number in range(345):
@@ -163,13 +167,15 @@ def test_more_classes_than_images_end_in_a_finite_model(fedscal, tmp_path):
     assert strict(run)
 
 
-def test_a_folder_under_two_names_is_refused_and_a_shared_image_counted(fedscal, model, tmp_path):
+def test_a_folder_under_two_names_is_refused_and_a_shared_image_counted(
+    fedscal: Zygote, model: Path, tmp_path: Path
+) -> None:
     sites, run = tmp_path / "sites", tmp_path / "run"
     for number in range(4):
         draw(sites / "north" / f"{number}.png", number)
         draw(sites / "south" / f"{number}.png", 50 + number)
     (sites / "again").symlink_to(sites / "north")
-    words = ["run", f"source_model={model}", f"clients={sites}", *SMALL, *END, run]
+    words: Words = ["run", f"source_model={model}", f"clients={sites}", *SMALL, *END, run]
     refused = fedscal(*words)
     assert refused.code == 2
     assert "are the same folder" in refused.error
@@ -200,7 +206,9 @@ def late(*args):
 Local.driver = late"""
 
 
-def test_an_image_that_vanishes_before_it_is_decoded_is_named_or_skipped(fedscal, tree, tmp_path):
+def test_an_image_that_vanishes_before_it_is_decoded_is_named_or_skipped(
+    fedscal: Zygote, tree: Path, tmp_path: Path
+) -> None:
     words = ["run", f"benchmark={tree}", *TRAINED]
     lost = tree / "seen" / "b" / "1.png"
     refused = fedscal(*words, *END, tmp_path / "1", before=_DELETE_BEFORE_DECODING.format(path=str(lost)))
@@ -213,7 +221,7 @@ def test_an_image_that_vanishes_before_it_is_decoded_is_named_or_skipped(fedscal
     assert rows(tmp_path / "2")[0]["clients"]["seen-0"]["images"] == 10
 
 
-def test_a_run_keeps_the_pixels_that_it_began_with(fedscal, tree, tmp_path):
+def test_a_run_keeps_the_pixels_that_it_began_with(fedscal: Zygote, tree: Path, tmp_path: Path) -> None:
     words = ["run", f"benchmark={tree}", *TRAINED]
     untouched = fedscal(*words, *END, tmp_path / "untouched")
     assert untouched.code == 0, untouched.err
@@ -232,7 +240,9 @@ def test_a_run_keeps_the_pixels_that_it_began_with(fedscal, tree, tmp_path):
 
 
 @pytest.mark.slow
-def test_workers_refuse_other_images_than_the_run_began_with(fedscal, tree, tmp_path):
+def test_workers_refuse_other_images_than_the_run_began_with(
+    fedscal: Zygote, tree: Path, tmp_path: Path
+) -> None:
     paths = {"path": str(tree / "seen/b/1.png"), "other": str(tree / "seen/a/0.png")}
     words = ["run", f"benchmark={tree}", *TRAINED, "workers=2", "clients_per_domain=2"]
     ended = fedscal(*words, *END, tmp_path / "run", before=_CHANGE_BEFORE_TRAINING.format(**paths))
@@ -241,7 +251,9 @@ def test_workers_refuse_other_images_than_the_run_began_with(fedscal, tree, tmp_
 
 
 @pytest.mark.parametrize("kind", ["black", "identical"])
-def test_images_that_show_nothing_are_warned_of_and_break_nothing(fedscal, tree, tmp_path, kind):
+def test_images_that_show_nothing_are_warned_of_and_break_nothing(
+    fedscal: Zygote, tree: Path, tmp_path: Path, kind: str
+) -> None:
     for number, path in enumerate(sorted((tree / "seen").rglob("*.png"))):
         if kind == "black":
             Image.new("RGB", (20 + number, 20)).save(path)
@@ -259,7 +271,7 @@ def test_images_that_show_nothing_are_warned_of_and_break_nothing(fedscal, tree,
     assert strict(run)
 
 
-def test_what_is_no_image_by_name_is_counted(fedscal, tree):
+def test_what_is_no_image_by_name_is_counted(fedscal: Zygote, tree: Path) -> None:
     (tree / "seen" / "a" / ".DS_Store").touch()
     (tree / "seen" / "a" / "Thumbs.db").touch()
     (tree / "seen" / ".thumbnails").mkdir()

@@ -10,18 +10,18 @@ import signal
 from pathlib import Path
 
 import pytest
-from harness import TINY, Ended, Zygote, alive, children, once, rows, summary, until
+from harness import TINY, Ended, Words, Zygote, alive, children, once, rows, summary, until
 
 GRID = [*TINY, "source=a", "rounds=1", "pretrain_epochs=2", "methods=source-only,fedloa", "seeds=0,1"]
 CELLS = 4
 
 
-def _compare(fedscal: Zygote, out: Path, *words: str, **how) -> Ended:
-    return fedscal("compare", *GRID, *words, "--out", out, "--jobs", "1", timeout=240, **how)
+def _compare(fedscal: Zygote, out: Path, *words: str, before: str = "") -> Ended:
+    return fedscal("compare", *GRID, *words, "--out", out, "--jobs", "1", timeout=240, before=before)
 
 
 @pytest.fixture(scope="session")
-def grid(fedscal, shared):
+def grid(fedscal: Zygote, shared: Path) -> tuple[Path, str]:
     """A finished grid, and what the program said; not to be changed.
 
     Its cells are run without the seconds that a process of its own takes to start; the tests below that
@@ -40,13 +40,13 @@ def grid(fedscal, shared):
 
 
 @pytest.fixture
-def copy_of_grid(grid, tmp_path) -> Path:
+def copy_of_grid(grid: tuple[Path, str], tmp_path: Path) -> Path:
     """A copy of the finished grid."""
     return Path(shutil.copytree(grid[0], tmp_path / "grid"))
 
 
 @pytest.mark.slow
-def test_a_grid_becomes_a_table_of_means_and_deviations(grid):
+def test_a_grid_becomes_a_table_of_means_and_deviations(grid: tuple[Path, str]) -> None:
     out, said = grid
     assert len(list(out.glob("*/summary.json"))) == CELLS
     table = (out / "comparison.md").read_text()
@@ -65,7 +65,7 @@ def test_a_grid_becomes_a_table_of_means_and_deviations(grid):
 
 
 @pytest.mark.slow
-def test_a_finished_grid_is_not_run_again(fedscal, copy_of_grid):
+def test_a_finished_grid_is_not_run_again(fedscal: Zygote, copy_of_grid: Path) -> None:
     out = copy_of_grid
     before = {path: path.stat().st_mtime_ns for path in out.glob("*/*.json*")}
     table = (out / "comparison.json").read_bytes()
@@ -78,7 +78,9 @@ def test_a_finished_grid_is_not_run_again(fedscal, copy_of_grid):
 
 
 @pytest.mark.slow
-def test_a_killed_comparison_is_completed_by_repeating_the_command(fedscal, grid, copy_of_grid):
+def test_a_killed_comparison_is_completed_by_repeating_the_command(
+    fedscal: Zygote, grid: tuple[Path, str], copy_of_grid: Path
+) -> None:
     """The parent alone is killed, as the kernel would; a run it had started must not be in the way.
 
     Two cells are there already, one is begun when the kill comes, and one is not.
@@ -100,9 +102,11 @@ def test_a_killed_comparison_is_completed_by_repeating_the_command(fedscal, grid
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_comparison_ends_with_its_runs_in_the_middle_of_a_round(fedscal, tmp_path, number):
+def test_an_interrupted_comparison_ends_with_its_runs_in_the_middle_of_a_round(
+    fedscal: Zygote, tmp_path: Path, number: signal.Signals
+) -> None:
     out = tmp_path / "grid"
-    words = [*GRID, "methods=fedloa", "rounds=50", "local_epochs=10000", "--quiet", "--out", out]
+    words: Words = [*GRID, "methods=fedloa", "rounds=50", "local_epochs=10000", "--quiet", "--out", out]
     child = fedscal.start("compare", *words, "--jobs", "1")
     until(lambda: list(out.glob("*/checkpoints/round-0000")))
     cells = children(child.pid)
@@ -119,7 +123,7 @@ def test_an_interrupted_comparison_ends_with_its_runs_in_the_middle_of_a_round(f
 
 
 @pytest.mark.parametrize("axis", ["methods=fedloa,nope", "methods=fedlao"])
-def test_a_wrong_method_is_refused_before_anything_runs(fedscal, tmp_path, axis):
+def test_a_wrong_method_is_refused_before_anything_runs(fedscal: Zygote, tmp_path: Path, axis: str) -> None:
     ended = fedscal("compare", *GRID, axis, "--out", tmp_path / "grid")
     assert ended.code == 2
     assert axis.rpartition(",")[2].rpartition("=")[2] in ended.error
@@ -134,7 +138,9 @@ def test_a_wrong_method_is_refused_before_anything_runs(fedscal, tmp_path, axis)
         (["--baseline", "fedscl"], "--baseline fedscl: neither a method nor a row"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_before_anything_runs(fedscal, tmp_path, words, named):
+def test_what_cannot_be_compared_is_refused_before_anything_runs(
+    fedscal: Zygote, tmp_path: Path, words: list[str], named: str
+) -> None:
     ended = fedscal("compare", *GRID, *words, "--out", tmp_path / "grid")
     assert ended.code == 2
     assert named in ended.error
@@ -142,7 +148,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_runs(fedscal, tmp_pa
 
 
 @pytest.mark.parametrize("words", [["lambda"], ["tau_init=0.7,0.8"], ["threshold", "seeds=0"]])
-def test_what_spans_several_runs_is_no_single_run(fedscal, tmp_path, words):
+def test_what_spans_several_runs_is_no_single_run(fedscal: Zygote, tmp_path: Path, words: list[str]) -> None:
     ended = fedscal("run", *words, "--out", tmp_path / "run")
     assert ended.code == 2
     assert "use fedscal compare" in ended.error
@@ -150,7 +156,7 @@ def test_what_spans_several_runs_is_no_single_run(fedscal, tmp_path, words):
 
 
 @pytest.mark.slow
-def test_a_cell_named_twice_is_one_cell(fedscal, cache, tmp_path):
+def test_a_cell_named_twice_is_one_cell(fedscal: Zygote, cache: Path, tmp_path: Path) -> None:
     words = [*TINY, "source=a", "rounds=1", "methods=source-only,source-only", "seeds=0,0"]
     ended = fedscal("compare", *words, "--out", tmp_path / "grid", "--jobs", "2")
     assert ended.code == 0, ended.err
@@ -158,14 +164,14 @@ def test_a_cell_named_twice_is_one_cell(fedscal, cache, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_axes_may_come_from_the_environment(fedscal, cache, tmp_path):
-    words = [*TINY, "source=a", "rounds=1", "--out", tmp_path / "grid"]
+def test_the_axes_may_come_from_the_environment(fedscal: Zygote, cache: Path, tmp_path: Path) -> None:
+    words: Words = [*TINY, "source=a", "rounds=1", "--out", tmp_path / "grid"]
     ended = fedscal("compare", *words, env={"FEDSCAL_METHODS": "source-only", "FEDSCAL_SEEDS": "0"})
     assert ended.code == 0, ended.err
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_is_named_and_the_others_are_kept(fedscal, copy_of_grid):
+def test_a_run_that_fails_is_named_and_the_others_are_kept(fedscal: Zygote, copy_of_grid: Path) -> None:
     out = copy_of_grid
     victim = next(out.glob("a-fedloa-shot-s1-*"))
     shutil.rmtree(victim)

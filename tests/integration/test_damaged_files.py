@@ -7,10 +7,11 @@ import pickle
 import shlex
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from harness import TINY, contents, rows, same_result, summary
+from harness import TINY, Copy, Zygote, contents, rows, same_result, summary
 
 
 class Canary:
@@ -19,7 +20,7 @@ class Canary:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
         return Path.touch, (self.path,)
 
 
@@ -50,7 +51,7 @@ Damage = Callable[[Path, Path], None]
 each_damage = pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__.strip("_"))
 
 
-def test_the_canary_sings(tmp_path):
+def test_the_canary_sings(tmp_path: Path) -> None:
     """Else its silence would prove nothing."""
     pickle.loads(pickle.dumps(Canary(tmp_path / "canary")))  # noqa: S301
     assert (tmp_path / "canary").exists()
@@ -68,8 +69,8 @@ def _without_log(found: dict[str, bytes]) -> dict[str, bytes]:
 @each_damage
 @pytest.mark.parametrize("kind", ["state.safetensors", "manifest.json", "memory"])
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_it_used(
-    fedscal, tmp_path, tiny_runs, copy_of, kind, damage: Damage
-):
+    fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path], copy_of: Copy, kind: str, damage: Damage
+) -> None:
     run = _unfinished(copy_of(tiny_runs["fedmoon"]))
     newest = run / "checkpoints" / "round-0003"
     victim = newest / kind
@@ -87,8 +88,8 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_it_used(
 
 @pytest.mark.parametrize("damage", [_truncate, _flip, _delete, _pickle])
 def test_without_a_whole_checkpoint_the_run_is_refused_with_the_file_named(
-    fedscal, tmp_path, tiny_runs, copy_of, damage: Damage
-):
+    fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path], copy_of: Copy, damage: Damage
+) -> None:
     run = _unfinished(copy_of(tiny_runs["fedscal"]))
     for folder in (run / "checkpoints").glob("round-*"):
         damage(folder / "state.safetensors", tmp_path / "canary")
@@ -102,7 +103,9 @@ def test_without_a_whole_checkpoint_the_run_is_refused_with_the_file_named(
     assert _way_out(ended.err)[:2] == ["run", str(run / "spec.toml")]
 
 
-def test_a_manifest_cannot_point_out_of_its_directory(fedscal, tmp_path, tiny_runs, copy_of):
+def test_a_manifest_cannot_point_out_of_its_directory(
+    fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path], copy_of: Copy
+) -> None:
     run = _unfinished(copy_of(tiny_runs["fedmoon"]))
     outside = tmp_path / "outside.safetensors"
     manifest = run / "checkpoints" / "round-0003" / "manifest.json"
@@ -123,11 +126,23 @@ def test_a_manifest_cannot_point_out_of_its_directory(fedscal, tmp_path, tiny_ru
 # What is done to the four lines of metrics.jsonl, and how many are whole afterwards. The checkpoints are of
 # rounds 2 and 3, so three lines are needed to go on.
 Lines = list[bytes]
+
+
+def _flipped(lines: Lines, line: int, place: int) -> bytes:
+    changed = bytearray(lines[line])
+    changed[place] ^= 1
+    return b"".join([*lines[:line], changed, *lines[line + 1 :]])
+
+
+def _cut(lines: Lines, line: int, rest: int = 0) -> bytes:
+    return b"".join(lines[:line]) + lines[line][:rest]
+
+
 RECORDS: dict[str, tuple[Callable[[Lines], bytes], int]] = {
-    **{f"cut to {n} lines": (lambda lines, n=n: b"".join(lines[:n]), n) for n in range(4)},
-    **{f"cut in line {n + 1}": (lambda lines, n=n: b"".join(lines[:n]) + lines[n][:99], n) for n in range(4)},
+    **{f"cut to {n} lines": (partial(_cut, line=n), n) for n in range(4)},
+    **{f"cut in line {n + 1}": (partial(_cut, line=n, rest=99), n) for n in range(4)},
     "cut before its last newline": (lambda lines: b"".join(lines)[:-1], 3),
-    **{f"a bit of line {n + 1}": (lambda lines, n=n: _flipped(lines, n, 200), n) for n in range(4)},
+    **{f"a bit of line {n + 1}": (partial(_flipped, line=n, place=200), n) for n in range(4)},
     "a bit of a checksum": (lambda lines: _flipped(lines, 3, 14), 3),
     "a bit of a checksum's name": (lambda lines: _flipped(lines, 1, 3), 1),
     "a newline": (lambda lines: _flipped(lines, 0, -1), 0),
@@ -138,12 +153,6 @@ RECORDS: dict[str, tuple[Callable[[Lines], bytes], int]] = {
 }
 
 
-def _flipped(lines: Lines, line: int, place: int) -> bytes:
-    changed = bytearray(lines[line])
-    changed[place] ^= 1
-    return b"".join([*lines[:line], changed, *lines[line + 1 :]])
-
-
 def _way_out(error: str) -> list[str]:
     """Return the words of the command that an error offers."""
     return shlex.split(error.partition("start anew: fedscal ")[2].partition(",")[0])
@@ -152,8 +161,8 @@ def _way_out(error: str) -> list[str]:
 @pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
 @pytest.mark.parametrize("damage", RECORDS)
 def test_a_damaged_record_is_mended_from_the_last_whole_state_or_nothing_is_touched(
-    fedscal, tiny_runs, copy_of, method, damage
-):
+    fedscal: Zygote, tiny_runs: dict[str, Path], copy_of: Copy, method: str, damage: str
+) -> None:
     run, (change, whole) = _unfinished(copy_of(tiny_runs[method])), RECORDS[damage]
     metrics = run / "metrics.jsonl"
     metrics.write_bytes(change(metrics.read_bytes().splitlines(keepends=True)))
@@ -170,7 +179,9 @@ def test_a_damaged_record_is_mended_from_the_last_whole_state_or_nothing_is_touc
 
 
 @pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
-def test_the_way_out_that_a_refused_run_names_works(fedscal, tmp_path, tiny_runs, copy_of, method):
+def test_the_way_out_that_a_refused_run_names_works(
+    fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path], copy_of: Copy, method: str
+) -> None:
     run = _unfinished(copy_of(tiny_runs[method]))
     (run / "metrics.jsonl").unlink()
     for _ in range(2):
@@ -181,7 +192,9 @@ def test_the_way_out_that_a_refused_run_names_works(fedscal, tmp_path, tiny_runs
     assert same_result(tmp_path / "OTHER", tiny_runs[method])
 
 
-def test_the_record_of_another_run_is_not_taken_for_the_run_s_own(fedscal, tiny_runs, copy_of):
+def test_the_record_of_another_run_is_not_taken_for_the_run_s_own(
+    fedscal: Zygote, tiny_runs: dict[str, Path], copy_of: Copy
+) -> None:
     run = _unfinished(copy_of(tiny_runs["fedmoon"]))
     shutil.copy(tiny_runs["fedscal"] / "metrics.jsonl", run / "metrics.jsonl")
     ended = fedscal("run", "--resume", run, "--quiet")
@@ -189,7 +202,9 @@ def test_the_record_of_another_run_is_not_taken_for_the_run_s_own(fedscal, tiny_
     assert "is not what it was when round 3 was saved" in ended.error
 
 
-def test_a_damaged_checkpoint_and_a_cut_record_meet_in_the_round_that_both_have(fedscal, tiny_runs, copy_of):
+def test_a_damaged_checkpoint_and_a_cut_record_meet_in_the_round_that_both_have(
+    fedscal: Zygote, tiny_runs: dict[str, Path], copy_of: Copy
+) -> None:
     run = _unfinished(copy_of(tiny_runs["fedmoon"]))
     _flip(run / "checkpoints" / "round-0003" / "state.safetensors", run)
     metrics = run / "metrics.jsonl"
@@ -198,7 +213,9 @@ def test_a_damaged_checkpoint_and_a_cut_record_meet_in_the_round_that_both_have(
     assert same_result(run, tiny_runs["fedmoon"])
 
 
-def test_without_checkpoints_finished_rounds_are_not_done_again_unasked(fedscal, tiny_runs, copy_of):
+def test_without_checkpoints_finished_rounds_are_not_done_again_unasked(
+    fedscal: Zygote, tiny_runs: dict[str, Path], copy_of: Copy
+) -> None:
     run = _unfinished(copy_of(tiny_runs["fedmoon"]))
     shutil.rmtree(run / "checkpoints")
     ended = fedscal("run", "--resume", run, "--quiet")
@@ -208,7 +225,9 @@ def test_without_checkpoints_finished_rounds_are_not_done_again_unasked(fedscal,
 
 
 @pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
-def test_a_run_of_the_version_before_checksums_opens_resumes_and_reports(fedscal, tiny_runs, copy_of, method):
+def test_a_run_of_the_version_before_checksums_opens_resumes_and_reports(
+    fedscal: Zygote, tiny_runs: dict[str, Path], copy_of: Copy, method: str
+) -> None:
     run = _unfinished(copy_of(tiny_runs[method]))
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     old = [json.dumps({key: line[key] for key in line if key != "check"}) + "\n" for line in lines]
@@ -225,7 +244,9 @@ def test_a_run_of_the_version_before_checksums_opens_resumes_and_reports(fedscal
 
 
 @pytest.mark.parametrize("text", ["", "rounds = [", "\x00\xff", 'rounds = "many"'])
-def test_a_damaged_spec_is_refused(fedscal, tiny_runs, copy_of, text):
+def test_a_damaged_spec_is_refused(
+    fedscal: Zygote, tiny_runs: dict[str, Path], copy_of: Copy, text: str
+) -> None:
     run = _unfinished(copy_of(tiny_runs["fedscal"]))
     (run / "spec.toml").write_bytes(text.encode("latin-1"))
     before = rows(run)
@@ -244,8 +265,8 @@ def test_a_damaged_spec_is_refused(fedscal, tiny_runs, copy_of, text):
     ],
 )
 def test_a_damaged_source_model_is_trained_again_and_never_used(
-    fedscal, tmp_path, tiny_runs, name, damage: Damage
-):
+    fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path], name: str, damage: Damage
+) -> None:
     cache = tmp_path / "cache"
     shutil.copytree(fedscal.cache / "data" / "tiny-v1", cache / "data" / "tiny-v1")
     trained = Path(json.loads(fedscal("pretrain", *TINY, "--json").out)["path"])
@@ -270,7 +291,9 @@ def test_a_damaged_source_model_is_trained_again_and_never_used(
         ("manifest.json", _truncate),
     ],
 )
-def test_damaged_data_are_found_and_built_again(fedscal, tmp_path, tiny_runs, name, damage: Damage):
+def test_damaged_data_are_found_and_built_again(
+    fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path], name: str, damage: Damage
+) -> None:
     cache = tmp_path / "cache"
     folder = Path(shutil.copytree(fedscal.cache / "data" / "tiny-v1", cache / "data" / "tiny-v1"))
     shutil.copytree(fedscal.cache / "source", cache / "source", ignore=shutil.ignore_patterns(".*"))
@@ -287,7 +310,9 @@ def test_damaged_data_are_found_and_built_again(fedscal, tmp_path, tiny_runs, na
     assert not (tmp_path / "canary").exists()
 
 
-def test_data_get_mends_what_data_check_found(fedscal, tmp_path, tiny_runs):
+def test_data_get_mends_what_data_check_found(
+    fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path]
+) -> None:
     """That is what the message of ``data check`` promises."""
     folder = Path(shutil.copytree(fedscal.cache / "data" / "tiny-v1", tmp_path / "data" / "tiny-v1"))
     _flip(folder / "b.images.safetensors", tmp_path)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from harness import TINY, Zygote, rows, same_result, summary
+from harness import TINY, Words, Zygote, rows, same_result, summary
 
 # Four participants in every round, so that two workers have something to do and memories are used again.
 MANY = [*TINY, "clients_per_domain=2", "participation=1"]
@@ -11,14 +13,14 @@ MANY = [*TINY, "clients_per_domain=2", "participation=1"]
 ALL = ["clients_per_domain=2", "participation=1", "rounds=2"]
 
 
-def _sha(fedscal: Zygote, out, *words: str) -> str:
+def _sha(fedscal: Zygote, out: Path, *words: str) -> str:
     ended = fedscal("run", *TINY, *words, "--quiet", "--no-report", "--out", out)
     assert ended.code == 0, ended.err
-    return summary(out)["weights_sha256"]
+    return str(summary(out)["weights_sha256"])
 
 
 @pytest.fixture(scope="module")
-def fedloa(fedscal, tmp_path_factory):
+def fedloa(fedscal: Zygote, tmp_path_factory: pytest.TempPathFactory) -> str:
     return _sha(fedscal, tmp_path_factory.mktemp("fedloa") / "run", "method=fedloa", *ALL)
 
 
@@ -31,7 +33,9 @@ def fedloa(fedscal, tmp_path_factory):
     ],
     ids=lambda words: words[0],
 )
-def test_a_method_with_its_terms_off_is_fedloa(fedscal, tmp_path, fedloa, words):
+def test_a_method_with_its_terms_off_is_fedloa(
+    fedscal: Zygote, tmp_path: Path, fedloa: str, words: list[str]
+) -> None:
     assert _sha(fedscal, tmp_path / "run", *words, *ALL) == fedloa
 
 
@@ -47,18 +51,22 @@ def test_a_method_with_its_terms_off_is_fedloa(fedscal, tmp_path, fedloa, words)
     ],
     ids=" ".join,
 )
-def test_a_term_that_is_on_moves_the_weights(fedscal, tmp_path, fedloa, words):
+def test_a_term_that_is_on_moves_the_weights(
+    fedscal: Zygote, tmp_path: Path, fedloa: str, words: list[str]
+) -> None:
     assert _sha(fedscal, tmp_path / "run", *words, *ALL) != fedloa
 
 
 @pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
-def test_the_same_run_twice_has_the_same_bits(fedscal, tmp_path, tiny_runs, method):
+def test_the_same_run_twice_has_the_same_bits(
+    fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path], method: str
+) -> None:
     again = tmp_path / "again"
     _sha(fedscal, again, f"method={method}")
     assert same_result(again, tiny_runs[method])
 
 
-def test_another_seed_has_other_bits(fedscal, tmp_path, tiny_runs):
+def test_another_seed_has_other_bits(fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path]) -> None:
     assert _sha(fedscal, tmp_path / "run", "seed=1") != summary(tiny_runs["fedscal"])["weights_sha256"]
 
 
@@ -66,11 +74,19 @@ def test_another_seed_has_other_bits(fedscal, tmp_path, tiny_runs):
 @pytest.mark.parametrize(
     "method", ["fedmoon", *(pytest.param(name, marks=pytest.mark.long) for name in ("fedscal", "ladd"))]
 )
-def test_worker_processes_change_no_bit(fedscal, tmp_path, method):
+def test_worker_processes_change_no_bit(fedscal: Zygote, tmp_path: Path, method: str) -> None:
     """FedMOON's workers get all that FedSCAl's do, and memories."""
     for workers in (1, 2):
         out = tmp_path / str(workers)
-        words = [*MANY, f"method={method}", f"workers={workers}", "--quiet", "--no-report", "--out", out]
+        words: Words = [
+            *MANY,
+            f"method={method}",
+            f"workers={workers}",
+            "--quiet",
+            "--no-report",
+            "--out",
+            out,
+        ]
         ended = fedscal("run", *words)
         assert ended.code == 0, ended.err
     assert same_result(tmp_path / "1", tmp_path / "2")

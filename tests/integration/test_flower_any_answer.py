@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Iterator
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
@@ -12,19 +14,20 @@ pytest.importorskip("flwr")
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from local_grid import LocalGrid
+from local_grid import Answer, Header, LocalGrid
 from safetensors.torch import load, save
+from torch import Tensor
 
 from fedscal.client.style import style
 from fedscal.client.training import Training, local_update
 from fedscal.core import weights
 from fedscal.core.errors import FedscalError
 from fedscal.core.rng import Streams
-from fedscal.core.types import Failure, Package, Reply
-from fedscal.flower.delta_codec import encode
+from fedscal.core.types import Failure, Groups, Package, Reply
+from fedscal.flower.codec import encode
 from fedscal.flower.driver import FlowerDriver
 from fedscal.flower.registry import RegisteredSite, Registry
 from fedscal.flower.schema import Schemas
@@ -50,7 +53,7 @@ TRAINED = training_response(REPLY, {})
 NONE = encode({}, {}, [], SOURCE, "fp32").payload
 
 
-def answer(header, models=None):
+def answer(header: Header, models: Groups | None = None) -> tuple[Header, bytes]:
     frame = encode({**header, "client": "a", **STAMP}, models or {}, list(models or {}), SOURCE, "fp32")
     return frame.header, frame.payload
 
@@ -65,11 +68,11 @@ ANSWERS = {
 class Honest:
     """A site that says what is said above."""
 
-    def handle(self, request):
+    def handle(self, request: Frame) -> Frame:
         return Frame(*ANSWERS[request.header["kind"]])
 
 
-def driver_over(changed) -> FlowerDriver:
+def driver_over(changed: Answer) -> FlowerDriver:
     """Return a driver over a site that gives one answer in the place of its own, and was honest before."""
     grid = LocalGrid({1: Honest()})
     grid.tamper[1] = lambda header, payload: changed
@@ -108,7 +111,7 @@ JUNK = st.recursive(
 )
 
 
-def containers(value):
+def containers(value: Any) -> Iterator[dict[str, Any] | list[Any]]:
     """Yield every list and object of a header, the header first."""
     if isinstance(value, dict | list):
         yield value
@@ -117,13 +120,14 @@ def containers(value):
 
 
 @st.composite
-def headers(draw, kind):
+def headers(draw: st.DrawFn, kind: str) -> tuple[Header, bytes]:
     """Change one to three values of an honest header, at any depth: another, a missing or an unknown one."""
-    header = copy.deepcopy(ANSWERS[kind][0])
+    header = copy.deepcopy(dict(ANSWERS[kind][0]))
     for _ in range(draw(st.integers(1, 3))):
         place = draw(st.sampled_from(list(containers(header))))
-        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
-        if keys and draw(st.booleans()):
+        keys: list[Any] = list(place if isinstance(place, dict) else range(len(place)))
+        another = bool(keys) and draw(st.booleans())
+        if another:
             key = draw(st.sampled_from(keys))
             if draw(st.integers(0, 3)):
                 place[key] = draw(JUNK)
@@ -143,7 +147,7 @@ KINDS = [
 
 
 @st.composite
-def tensors(draw, name):
+def tensors(draw: st.DrawFn, name: str) -> Tensor:
     """Return a tensor in the place of the model's tensor of a name."""
     usual = SOURCE[name]
     shape = draw(st.sampled_from([tuple(usual.shape), (), (0,), (1, *usual.shape), (3,)]))
@@ -153,7 +157,7 @@ def tensors(draw, name):
 
 
 @st.composite
-def models(draw, kind):
+def models(draw: st.DrawFn, kind: str) -> tuple[Header, bytes]:
     """Change the tensors of an honest answer."""
     header, payload = ANSWERS[kind]
     found = load(payload)
@@ -164,8 +168,11 @@ def models(draw, kind):
     return header, save({name.encode("utf8", "replace").decode(): tensor for name, tensor in found.items()})
 
 
+Records = dict[str, ArrayRecord | MetricRecord | ConfigRecord]
+
+
 @st.composite
-def records(draw, kind):
+def records(draw: st.DrawFn, kind: str) -> RecordDict:
     """Send something that is no message of ours: torn JSON, deep JSON, torn tensors, other records."""
     header, payload = ANSWERS[kind]
     text, cut = json.dumps(header), draw(st.integers(0, 2000))
@@ -174,19 +181,20 @@ def records(draw, kind):
     kinds = [np.uint8, np.int8] if len(raw) % 8 else [np.uint8, np.float64, np.uint8]
     array = Array(np.frombuffer(raw, draw(st.sampled_from(kinds))))
     said = ConfigRecord({"json": draw(st.sampled_from(texts) | st.text(max_size=30) | st.integers(0, 9))})
-    found = {
+    found: Records = {
         "header": said,
         "tensors": ArrayRecord({draw(st.sampled_from(["safetensors"] * 3 + ["x"])): array}),
     }
-    odd = draw(st.sampled_from([{}, {}, {}, {"more": said}, {"header": found["tensors"]}, {"tensors": said}]))
+    odds: list[Records] = [{}, {}, {}, {"more": said}, {"header": found["tensors"]}, {"tensors": said}]
+    odd = draw(st.sampled_from(odds))
     return RecordDict({**found, **odd})
 
 
-def answers(kind):
+def answers(kind: str) -> st.SearchStrategy[Answer]:
     return headers(kind) | models(kind) | records(kind)
 
 
-def many(count):
+def many(count: int) -> settings:
     """Return settings for so many examples, whatever the machine's speed; the same ones every time."""
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
     return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=slow)
@@ -201,7 +209,7 @@ def assert_named(reason: str) -> None:
 def assert_used_or_named(found: list[Reply | Failure]) -> None:
     """Screen an answer, merge it if it is sound, and write its record down."""
     sound, failures = screen(found, {"a": PACKAGE}, RULE.reports)
-    assert [one.client for one in (*sound, *failures)] == ["a"]
+    assert [one.client for one in sound] + [one.client for one in failures] == ["a"]
     for failure in failures:
         assert_named(failure.reason)
     for one in sound:
@@ -211,7 +219,7 @@ def assert_used_or_named(found: list[Reply | Failure]) -> None:
         assert json.dumps(training_response(one, {}).scalars, allow_nan=False)
 
 
-def test_the_honest_answer_is_used_as_it_is():
+def test_the_honest_answer_is_used_as_it_is() -> None:
     (found,) = driver_over(ANSWERS["train"]).exchange({"a": PACKAGE})
     assert isinstance(found, Reply)
     assert weights.digest(found.weights) == weights.digest(REPLY.weights)
@@ -222,13 +230,13 @@ def test_the_honest_answer_is_used_as_it_is():
 
 @many(700)
 @given(answers("train"))
-def test_any_answer_to_training_is_used_or_named(changed):
+def test_any_answer_to_training_is_used_or_named(changed: Answer) -> None:
     assert_used_or_named(list(driver_over(changed).exchange({"a": PACKAGE})))
 
 
 @many(200)
 @given(answers("evaluate"))
-def test_any_judgement_is_used_or_the_last_one_stands(changed):
+def test_any_judgement_is_used_or_the_last_one_stands(changed: Answer) -> None:
     (found,) = driver_over(changed).evaluate({"a": SOURCE}).values()
     assert found.keys() - {"stale"} == METRICS.keys()
     assert json.dumps(found, allow_nan=False)
@@ -238,8 +246,9 @@ def test_any_judgement_is_used_or_the_last_one_stands(changed):
 
 @many(200)
 @given(answers("hello"))
-def test_any_handshake_is_used_or_named(changed):
-    registry, warnings = driver_over(changed).registry, []
+def test_any_handshake_is_used_or_named(changed: Answer) -> None:
+    registry = driver_over(changed).registry
+    warnings: list[str] = []
     registry.sites, registry.warn = {}, warnings.append
     registry.update()
     for reason in [*warnings, *map(str, registry.refused.values())]:
@@ -261,7 +270,7 @@ FIELDS = [one.name for one in fields(Reply) if one.name != "client"]
 
 
 @st.composite
-def replies(draw):
+def replies(draw: st.DrawFn) -> Reply:
     """Change one to three fields of an honest reply, as a broken client in this process could."""
     found = REPLY
     for _ in range(draw(st.integers(1, 3))):
@@ -273,11 +282,12 @@ def replies(draw):
             **known,
             draw(st.sampled_from(sorted(SOURCE)) | NAMES | LEAVES): draw(st.sampled_from(STRANGE)),
         }
-        found = replace(found, **({"weights": odd} if name == "tensor" else {name: draw(JUNK)}))
+        change: dict[str, Any] = {"weights": odd} if name == "tensor" else {name: draw(JUNK)}
+        found = replace(found, **change)
     return found
 
 
 @many(700)
 @given(replies())
-def test_any_reply_of_this_machine_is_used_or_named(changed):
+def test_any_reply_of_this_machine_is_used_or_named(changed: Reply) -> None:
     assert_used_or_named([changed])

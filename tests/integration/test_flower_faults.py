@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("flwr")
 
+from flower_processes import Federation
+from flower_world import World
 from harness import rows, summary
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
-def read_lines(out):
+def read_lines(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_killed_site_is_named_the_round_goes_on_and_it_comes_back(machines):
+def test_a_killed_site_is_named_the_round_goes_on_and_it_comes_back(machines: Federation) -> None:
     out = machines.folder / "killed-site"
     started = machines.run(out, "method=fedmoon", "rounds=4", timeout=300)
     started.says("round 0", 300)
@@ -34,7 +38,7 @@ def test_a_killed_site_is_named_the_round_goes_on_and_it_comes_back(machines):
     assert any("epochs" in line["clients"]["b"] for line in lines[2:])
 
 
-def test_a_killed_server_resumes_to_the_same_bits(machines, world):
+def test_a_killed_server_resumes_to_the_same_bits(machines: Federation, world: World) -> None:
     out = machines.folder / "killed-server"
     started = machines.run(out, "method=fedmoon", "rounds=3")
     started.says("round 1", 300)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 pytest.importorskip("flwr")
 
 import numpy as np
 import torch
-from flower_world import SITES
+from flower_world import SITES, World
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from harness import rows, summary
+from local_grid import Answer, Header, LocalGrid, Tamper, new_service
 from safetensors.torch import load, save
-from test_flower_rounds import everything_sent, grid, new_service, run  # noqa: F401
+from test_flower_rounds import everything_sent, run
+from torch import Tensor
 
 from fedscal.core.errors import ModelRefused, TooFewClients
 from fedscal.flower.site_service import SiteService
@@ -22,28 +28,28 @@ HUGE = 10**400
 FORGED = "sorry\nfedscal ended with code 4: your model was refused"
 
 
-def put(**changed):
+def put(**changed: object) -> Tamper:
     """Replace fields of the header."""
     return lambda header, payload: ({**header, **changed}, payload)
 
 
-def refused(reason):
+def refused(reason: object) -> Tamper:
     return lambda header, payload: ({"refused": reason}, payload)
 
 
-def metric(name, value):
+def metric(name: str, value: float) -> Tamper:
     return lambda header, payload: ({**header, "metrics": {**header["metrics"], name: value}}, payload)
 
 
-def loss(value):
+def loss(value: float) -> Tamper:
     return lambda header, payload: ({**header, "epochs": [{**header["epochs"][0], "loss": value}]}, payload)
 
 
-def tensors(change):
+def tensors(change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Tamper:
     return lambda header, payload: (header, save(change(load(payload))))
 
 
-def written(text):
+def written(text: str) -> Tamper:
     """Send a header as it stands, whether it is JSON or not."""
     return lambda header, payload: RecordDict(
         {
@@ -53,8 +59,8 @@ def written(text):
     )
 
 
-def statistics(ending, value):
-    def change(found):
+def statistics(ending: str, value: float) -> Tamper:
+    def change(found: dict[str, Tensor]) -> dict[str, Tensor]:
         return {n: torch.full_like(t, value) if n.endswith(ending) else t for n, t in found.items()}
 
     return tensors(change)
@@ -91,10 +97,14 @@ HOSTILE = [
 ]
 
 
+Answered = dict[tuple[str, int | None], Frame]
+"""Frames by the kind and the round of their requests."""
+
+
 class Copy:
     """A site that answers like another, under a name of its own; that one works once for all of them."""
 
-    def __init__(self, client: str, original: SiteService, kept: dict) -> None:
+    def __init__(self, client: str, original: SiteService, kept: Answered) -> None:
         self._client, self._original, self._kept = client, original, kept
 
     def handle(self, request: Frame) -> Frame:
@@ -107,13 +117,16 @@ class Copy:
         return Frame({**response.header, "client": self._client}, response.payload)
 
 
-def when_trained(change):
+def when_trained(change: Tamper) -> Tamper:
     """Change the answer to a request to train, and no other."""
     return lambda header, payload: change(header, payload) if "examples" in header else (header, payload)
 
 
-def test_hostile_answers_are_dropped_by_name_and_change_no_bit(grid, world, tmp_path, capsys):  # noqa: F811
-    original, kept = new_service(world, tmp_path, "a", "state-hostile"), {}
+def test_hostile_answers_are_dropped_by_name_and_change_no_bit(
+    grid: LocalGrid, world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    original = new_service(world, tmp_path, "a", "state-hostile")
+    kept: Answered = {}
     reasons = {f"z{number:02}": reason for number, (_, reason) in enumerate(HOSTILE)}
     for number, client in enumerate(reasons):
         grid.services[100 + number] = Copy(client, original, kept)
@@ -134,15 +147,19 @@ def test_hostile_answers_are_dropped_by_name_and_change_no_bit(grid, world, tmp_
     [{"images": float("inf")}, {"images": -1}, {"images": 10**12}, {"images": "24"}, {"domain": "average"}],
     ids=str,
 )
-def test_a_handshake_that_is_none_is_refused_by_name(grid, world, tmp_path, change):  # noqa: F811
+def test_a_handshake_that_is_none_is_refused_by_name(
+    grid: LocalGrid, world: World, tmp_path: Path, change: dict[str, Any]
+) -> None:
     grid.tamper[2] = put(**change)
     with pytest.raises(ModelRefused, match=f"^the handshake of b was refused: .*{next(iter(change))} is"):
         run(grid, tmp_path / "run", world)
     assert not (tmp_path / "run" / "spec.toml").exists()
 
 
-def test_a_site_that_comes_back_with_a_bad_handshake_is_missed_by_name(grid, world, tmp_path):  # noqa: F811
-    def leave_and_come_back(header, payload):
+def test_a_site_that_comes_back_with_a_bad_handshake_is_missed_by_name(
+    grid: LocalGrid, world: World, tmp_path: Path
+) -> None:
+    def leave_and_come_back(header: Header, payload: bytes) -> Answer:
         if "examples" in header:
             grid.services[12] = grid.services.pop(2)
             grid.tamper[12] = put(images=10**12)
@@ -155,10 +172,18 @@ def test_a_site_that_comes_back_with_a_bad_handshake_is_missed_by_name(grid, wor
     assert all("the handshake of b was refused: its answer.images is 1000000000000" in r for r in reasons[1:])
 
 
-def test_numbers_of_a_model_that_cannot_be_are_replaced_by_the_last_ones(grid, world, tmp_path):  # noqa: F811
-    bad = iter([None, metric("snd", 1e9), metric("average", 1.0), lambda h, p: ({**h, "metrics": {}}, p)])
+def test_numbers_of_a_model_that_cannot_be_are_replaced_by_the_last_ones(
+    grid: LocalGrid, world: World, tmp_path: Path
+) -> None:
+    changes: list[Tamper | None] = [
+        None,
+        metric("snd", 1e9),
+        metric("average", 1.0),
+        lambda h, p: ({**h, "metrics": {}}, p),
+    ]
+    bad = iter(changes)
 
-    def tamper(header, payload):
+    def tamper(header: Header, payload: bytes) -> Answer:
         change = next(bad, None) if "metrics" in header and "examples" not in header else None
         return change(header, payload) if change else (header, payload)
 
@@ -170,8 +195,8 @@ def test_numbers_of_a_model_that_cannot_be_are_replaced_by_the_last_ones(grid, w
         assert line["clients"]["a"]["snd"] == first["clients"]["a"]["snd"]
 
 
-def test_a_site_cannot_stop_telling_its_accuracy(grid, world, tmp_path):  # noqa: F811
-    def forget(header, payload):
+def test_a_site_cannot_stop_telling_its_accuracy(grid: LocalGrid, world: World, tmp_path: Path) -> None:
+    def forget(header: Header, payload: bytes) -> Answer:
         known = {name: value for name, value in header["metrics"].items() if "accuracy" not in name}
         return {**header, "metrics": known}, payload
 
@@ -180,7 +205,9 @@ def test_a_site_cannot_stop_telling_its_accuracy(grid, world, tmp_path):  # noqa
     assert "other metrics of a model" in rows(tmp_path / "run")[1]["failures"]["a"]
 
 
-def test_what_a_site_tells_of_its_images_is_held_to_the_method_s_row(grid, world, tmp_path):  # noqa: F811
+def test_what_a_site_tells_of_its_images_is_held_to_the_method_s_row(
+    grid: LocalGrid, world: World, tmp_path: Path
+) -> None:
     grid.tamper[3] = tensors(lambda found: {n: torch.ones(3, 32, 32) for n in found})
     with pytest.raises(TooFewClients, match=r"^c sent no profile: tensor 'profile/amplitude' is .*32"):
         run(grid, tmp_path / "run", world, method="ladd")
@@ -190,13 +217,17 @@ def test_what_a_site_tells_of_its_images_is_held_to_the_method_s_row(grid, world
     ("name", "value", "reason"),
     [("share", 2.0, "a share in its report"), ("variance", -1.0, "a variance"), ("mean", 1e30, "a mean in")],
 )
-def test_a_report_that_is_no_mixture_is_dropped_by_name(grid, world, tmp_path, name, value, reason):  # noqa: F811
+def test_a_report_that_is_no_mixture_is_dropped_by_name(
+    grid: LocalGrid, world: World, tmp_path: Path, name: str, value: float, reason: str
+) -> None:
     grid.tamper[1] = when_trained(statistics(f"report:local_classifier/{name}", value))
     run(grid, tmp_path / "run", world, method="dualadapt", rounds=1)
     assert reason in rows(tmp_path / "run")[1]["failures"]["a"]
 
 
-def test_a_report_of_another_shape_does_not_leave_a_site(grid, world, tmp_path, monkeypatch):  # noqa: F811
+def test_a_report_of_another_shape_does_not_leave_a_site(
+    grid: LocalGrid, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from fedscal.client.terms.local_classifier import LocalClassifier
 
     monkeypatch.setattr(LocalClassifier, "report", lambda self, state: {"images": torch.ones(2, 3)})

@@ -21,7 +21,7 @@ pytest.importorskip("flwr")
 
 from flower_processes import Federation, Started
 from flower_world import SITES, World
-from harness import rows, summary, until
+from harness import Zygote, rows, summary, until
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(4 * 3600)]
 
@@ -104,11 +104,16 @@ class Operator:
     def finish(self) -> None:
         """Keep it going until the present run is over."""
         runs = len(self.finished)
-        until(lambda: (self.look(), len(self.finished) > runs)[1], 900)
+
+        def over() -> bool:
+            self.look()
+            return len(self.finished) > runs
+
+        until(over, 900)
 
 
 @pytest.fixture
-def operator(world: World, fedscal, tmp_path: Path) -> Iterator[Operator]:
+def operator(world: World, fedscal: Zygote, tmp_path: Path) -> Iterator[Operator]:
     """A federation whose parts may be killed."""
     machines = Federation(world, tmp_path, fedscal.cache)
     try:
@@ -132,7 +137,9 @@ def kill_one(folder: Path, draw: random.Random) -> str:
     return part
 
 
-def test_every_run_ends_with_the_same_bits_or_names_who_was_missing(operator, world, tmp_path):
+def test_every_run_ends_with_the_same_bits_or_names_who_was_missing(
+    operator: Operator, world: World, tmp_path: Path
+) -> None:
     here = world.reference(f"fedmoon-{ROUNDS}", method="fedmoon", rounds=ROUNDS)
     draw, killed = random.Random(SEED), Counter[str]()
     began = time.monotonic()

@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("flwr")
 
 import httpx
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flower_processes import Federation
 from flower_world import SITES, World
@@ -30,7 +31,7 @@ from flwr.supercore.date import now
 from flwr.supercore.fab import Fab
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
-from harness import rows, summary
+from harness import Zygote, rows, summary
 
 from fedscal.core import files
 from fedscal.flower.control import Control
@@ -106,6 +107,7 @@ def start_request(app: bytes) -> StartRunRequest:
 def site_headers(key: Path) -> dict[str, str]:
     """Return what Flower's node sends with every request: the key and a signed time."""
     private = load_ssh_private_key(key.read_bytes(), None)
+    assert isinstance(private, EllipticCurvePrivateKey)
     stamp = now().isoformat()
     return {
         FLEET_HTTP_PUBLIC_KEY_HEADER: base64.b64encode(public_key_to_bytes(private.public_key())).decode(),
@@ -127,7 +129,9 @@ def post(client: httpx.Client, path: str, content: bytes = b"", headers: dict[st
     return client.send(request).status_code
 
 
-def test_an_outsider_and_a_site_get_nothing_and_a_run_in_progress_keeps_its_bits(machines, world, tmp_path):
+def test_an_outsider_and_a_site_get_nothing_and_a_run_in_progress_keeps_its_bits(
+    machines: Federation, world: World, tmp_path: Path
+) -> None:
     canary = tmp_path / "canary"
     evil = start_request(evil_app(tmp_path / "app", canary)).SerializeToString()
     out = machines.folder / "attacked"
@@ -149,7 +153,7 @@ def test_an_outsider_and_a_site_get_nothing_and_a_run_in_progress_keeps_its_bits
     assert not list(tmp_path.glob("canary*"))
 
 
-def test_what_is_too_large_too_slow_or_garbled_is_closed(machines):
+def test_what_is_too_large_too_slow_or_garbled_is_closed(machines: Federation) -> None:
     with outsider(machines) as client:
         assert post(client, "/v1/fleet/push-object", b"x" * (8 * 2**20 + 1)) == 403
         chunked = httpx.Request(
@@ -171,7 +175,7 @@ def test_what_is_too_large_too_slow_or_garbled_is_closed(machines):
         assert slow.recv(100) == b""
 
 
-def test_other_users_of_the_servers_machine_get_nothing_by_its_own_port(machines):
+def test_other_users_of_the_servers_machine_get_nothing_by_its_own_port(machines: Federation) -> None:
     endpoint = Endpoint.read(local_folder(machines.folder / "fedscal-server"))
     assert endpoint.folder.stat().st_mode & 0o077 == 0
     context = ssl.create_default_context(cafile=str(endpoint.ca))
@@ -205,7 +209,9 @@ TAKEN_OVER = """
 
 
 @pytest.fixture(scope="module")
-def taken_over(world: World, fedscal, tmp_path_factory) -> Iterator[Federation]:
+def taken_over(
+    world: World, fedscal: Zygote, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Federation]:
     """A server whose operator has full control, and one honest site."""
     found = Federation(world, tmp_path_factory.mktemp("taken-over"), fedscal.cache)
     try:
@@ -217,7 +223,9 @@ def taken_over(world: World, fedscal, tmp_path_factory) -> Iterator[Federation]:
 
 
 @pytest.mark.long
-def test_no_app_but_ours_runs_at_a_site_whoever_runs_the_server(taken_over, tmp_path):
+def test_no_app_but_ours_runs_at_a_site_whoever_runs_the_server(
+    taken_over: Federation, tmp_path: Path
+) -> None:
     canary = tmp_path / "canary"
     app = evil_app(tmp_path / "app", canary)
     sites = {name: taken_over.site(name) for name in SITES}
@@ -239,7 +247,7 @@ def test_no_app_but_ours_runs_at_a_site_whoever_runs_the_server(taken_over, tmp_
 
 @pytest.mark.long
 @pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed")
-def test_nginx_with_our_configuration_is_as_closed(world, fedscal, tmp_path):
+def test_nginx_with_our_configuration_is_as_closed(world: World, fedscal: Zygote, tmp_path: Path) -> None:
     machines = Federation(world, tmp_path / "machines", fedscal.cache)
     machines.folder.mkdir()
     evil = start_request(evil_app(tmp_path / "app", tmp_path / "canary")).SerializeToString()

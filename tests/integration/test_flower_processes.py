@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("flwr")
 
-from flower_world import METHODS
+from flower_processes import Federation
+from flower_world import METHODS, World
 from harness import rows, summary
 from test_flower_rounds import assert_clean
 
@@ -19,8 +22,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
     ids=["one run", "three runs at a time"],
 )
 def test_real_machines_change_no_bit_and_nothing_but_the_declared_leaves_a_site(
-    machines, world, methods, tmp_path
-):
+    machines: Federation, world: World, methods: tuple[str, ...], tmp_path: Path
+) -> None:
     outs = {method: tmp_path / method for method in methods}
     runs = {method: machines.run(out, f"method={method}") for method, out in outs.items()}  # all at a time
     for method, started in runs.items():
@@ -40,14 +43,14 @@ def test_real_machines_change_no_bit_and_nothing_but_the_declared_leaves_a_site(
     )
 
 
-def test_a_key_that_nobody_registered_is_refused(machines):
+def test_a_key_that_nobody_registered_is_refused(machines: Federation) -> None:
     assert machines.start("keys", "keys", "keys", "--sites", "stranger").wait(120) == 0
     stranger = machines.site("stranger", "--retry", 0)
     assert stranger.wait(120) != 0
     assert "does not know this site's key" in stranger.text
 
 
-def test_a_server_that_another_authority_vouches_for_is_refused(machines):
+def test_a_server_that_another_authority_vouches_for_is_refused(machines: Federation) -> None:
     assert machines.start("keys", "keys", "others", "--sites", "a").wait(120) == 0
     site = machines.site("a", keys=machines.folder / "others")
     assert site.wait(120) == 2

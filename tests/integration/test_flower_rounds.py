@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,65 +14,58 @@ pytest.importorskip("flwr")
 import torch
 from flower_world import METHODS, SITES, World
 from flwr.app import Context, Error, RecordDict
-from harness import rows, summary
-from local_grid import LocalGrid, context
+from harness import Zygote, rows, summary
+from local_grid import Answer, Header, LocalGrid, Tamper, context, new_service, site_service
 from safetensors.torch import load, save
+from torch import Tensor
 
 from fedscal.core.errors import DataRefused, ModelRefused, TooFewClients, UsageError
 from fedscal.experiment.spec import RunSpec
 from fedscal.flower import client_app, registry, server_app
-from fedscal.flower.executor import site_service
-from fedscal.flower.launch import describe_site, format_assignments
-from fedscal.flower.records import from_records
-from fedscal.flower.site_service import SiteService
+from fedscal.flower.codec import from_records
+from fedscal.flower.launch import format_assignments
+from fedscal.flower.site_service import Checked, SiteService
 from fedscal.runtime.messages import Request
 
 
-@pytest.fixture
-def grid(world: World, tmp_path, fedscal, monkeypatch) -> LocalGrid:
-    """Three sites, each with a state folder of its own."""
-    monkeypatch.setenv("FEDSCAL_CACHE", str(fedscal.cache))
-    return LocalGrid({n: new_service(world, tmp_path, site) for n, site in enumerate(SITES, 1)})
-
-
-def new_service(world: World, tmp_path, site: str, folder: str = "") -> SiteService:
-    state = tmp_path / (folder or f"state-{site}")
-    describe_site(site, world.data(site), {"source_model": str(world.model)}, state)
-    return site_service(state)
-
-
-def run(grid: LocalGrid, out, world: World, resume: bool = False, wait: float = 0.1, **keys) -> None:
-    config = {"keys": format_assignments(world.keys(**keys)), "out": str(out), "resume": resume}
-    server_app.main(grid, context(**config, wait=wait, **{"round-timeout": 5}))
+def run(
+    grid: LocalGrid, out: Path, world: World, resume: bool = False, wait: float = 0.1, **keys: Any
+) -> None:
+    words = format_assignments(world.keys(**keys))
+    server_app.main(grid, context(keys=words, out=str(out), resume=resume, wait=wait, **{"round-timeout": 5}))
 
 
 @pytest.mark.parametrize("method", [*METHODS, "ladd", "dualadapt", "loa"])
-def test_machines_change_no_bit(grid, world, tmp_path, method):
+def test_machines_change_no_bit(grid: LocalGrid, world: World, tmp_path: Path, method: str) -> None:
     run(grid, tmp_path / "run", world, method=method)
     here = world.reference(method, method=method)
     assert summary(tmp_path / "run")["weights_sha256"] == summary(here)["weights_sha256"]
     assert rows(tmp_path / "run") == rows(here)
 
 
-def test_simulated_sites_are_the_clients_of_a_data_set(world, tmp_path, fedscal, monkeypatch):
+def test_simulated_sites_are_the_clients_of_a_data_set(
+    world: World, tmp_path: Path, fedscal: Zygote, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FEDSCAL_CACHE", str(fedscal.cache))
     keys = world.keys(clients=str(world.folder / "sites"))
-    config = {"keys": format_assignments(keys), "out": str(tmp_path / "run")}
+    config = context(keys=format_assignments(keys), out=str(tmp_path / "run")).run_config
     nodes = [Context(1, n, {"partition-id": n, "num-partitions": 3}, RecordDict(), config) for n in range(3)]
     grid = LocalGrid({node.node_id + 1: client_app.simulated_site(node) for node in nodes})
     run(grid, tmp_path / "run", world, clients=keys["clients"])
     assert rows(tmp_path / "run") == rows(world.reference("fedscal", method="fedscal"))
 
 
-def test_a_supernode_that_was_started_by_hand_says_so():
+def test_a_supernode_that_was_started_by_hand_says_so() -> None:
     with pytest.raises(UsageError, match="fedscal flower site"):
         client_app.simulated_site(Context(1, 1, {}, RecordDict(), {}))
 
 
-def test_a_resumed_run_has_the_same_bits_though_a_site_had_gone_on(grid, world, tmp_path, monkeypatch):
+def test_a_resumed_run_has_the_same_bits_though_a_site_had_gone_on(
+    grid: LocalGrid, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, calls = SiteService._train, 0
 
-    def killed(self, request, transport):
+    def killed(self: SiteService, request: Request, transport: str) -> Checked:
         nonlocal calls
         calls += 1
         answer = real(self, request, transport)
@@ -88,11 +84,11 @@ def test_a_resumed_run_has_the_same_bits_though_a_site_had_gone_on(grid, world, 
     assert rows(tmp_path / "run") == rows(here)
 
 
-def tensors_of(records) -> dict:
+def tensors_of(records: RecordDict) -> dict[str, Tensor]:
     return load(from_records(records).payload)
 
 
-def test_what_both_sides_have_does_not_travel(grid, world, tmp_path):
+def test_what_both_sides_have_does_not_travel(grid: LocalGrid, world: World, tmp_path: Path) -> None:
     run(grid, tmp_path / "run", world, rounds=1)
     down = [tensors_of(records) for records in grid.received]
     assert not any(down[:6])  # handshakes, and the source model that every site has
@@ -103,7 +99,9 @@ def test_what_both_sides_have_does_not_travel(grid, world, tmp_path):
 
 
 @pytest.mark.parametrize(("transport", "kind"), [("fp16", torch.float16), ("bf16", torch.bfloat16)])
-def test_half_the_bytes_and_nearly_the_same_model(grid, world, tmp_path, transport, kind):
+def test_half_the_bytes_and_nearly_the_same_model(
+    grid: LocalGrid, world: World, tmp_path: Path, transport: str, kind: torch.dtype
+) -> None:
     run(grid, tmp_path / "run", world, transport=transport, rounds=1)
     sent = [tensor for records in grid.sent for tensor in tensors_of(records).values()]
     assert {tensor.dtype for tensor in sent} == {kind, torch.int64}
@@ -115,10 +113,14 @@ def test_half_the_bytes_and_nearly_the_same_model(grid, world, tmp_path, transpo
         assert torch.allclose(mine[name], tensor, rtol=2e-2, atol=2e-2)
 
 
-def broken(change):
+Change = Callable[[Header, dict[str, Tensor], str], Answer]
+"""Gets the header, the tensors and the name of one of them; returns what is sent in their place."""
+
+
+def broken(change: Change) -> Tamper:
     """Change the tensors of a reply to a request to train."""
 
-    def tamper(header, payload):
+    def tamper(header: Header, payload: bytes) -> Answer:
         if "examples" not in header:
             return header, payload
         tensors = load(payload)
@@ -128,11 +130,11 @@ def broken(change):
     return tamper
 
 
-def put(header, tensors, name, value):
+def put(header: Header, tensors: dict[str, Tensor], name: str, value: Tensor) -> Answer:
     return header, save({**tensors, name: value})
 
 
-ATTACKS = {
+ATTACKS: dict[str, Change] = {
     "holds NaN": lambda h, t, n: put(h, t, n, torch.full_like(t[n], torch.nan)),
     "as it must be": lambda h, t, n: put(h, t, n, t[n][:1].clone()),
     "tensors that the model has not": lambda h, t, n: put(h, t, "weights/canary", t[n].clone()),
@@ -147,7 +149,9 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("reason", ATTACKS)
-def test_a_bad_answer_is_dropped_and_named_and_the_round_goes_on(grid, world, tmp_path, reason):
+def test_a_bad_answer_is_dropped_and_named_and_the_round_goes_on(
+    grid: LocalGrid, world: World, tmp_path: Path, reason: str
+) -> None:
     grid.tamper[1] = broken(ATTACKS[reason])
     run(grid, tmp_path / "run", world, rounds=1)
     (line,) = rows(tmp_path / "run")[1:]
@@ -156,10 +160,12 @@ def test_a_bad_answer_is_dropped_and_named_and_the_round_goes_on(grid, world, tm
     assert {c for c, row in line["clients"].items() if "epochs" in row} == {"b", "c"}
 
 
-def test_a_site_that_is_gone_is_named_and_its_last_numbers_stand(grid, world, tmp_path):
+def test_a_site_that_is_gone_is_named_and_its_last_numbers_stand(
+    grid: LocalGrid, world: World, tmp_path: Path
+) -> None:
     done = 0
 
-    def vanish(header, payload):
+    def vanish(header: Header, payload: bytes) -> Answer:
         nonlocal done
         done += "examples" in header
         if done:
@@ -176,8 +182,10 @@ def test_a_site_that_is_gone_is_named_and_its_last_numbers_stand(grid, world, tm
     assert "a" in second["warnings"][0]
 
 
-def test_a_site_that_restarts_in_the_middle_is_not_waited_for(grid, world, tmp_path):
-    def restart(header, payload):
+def test_a_site_that_restarts_in_the_middle_is_not_waited_for(
+    grid: LocalGrid, world: World, tmp_path: Path
+) -> None:
+    def restart(header: Header, payload: bytes) -> Answer:
         if "examples" not in header or grid.births:
             return header, payload
         grid.births[1] = "later"
@@ -190,7 +198,7 @@ def test_a_site_that_restarts_in_the_middle_is_not_waited_for(grid, world, tmp_p
     assert second["failures"] == {}
 
 
-def test_a_site_that_does_not_answer_in_time_is_named(grid, world, tmp_path):
+def test_a_site_that_does_not_answer_in_time_is_named(grid: LocalGrid, world: World, tmp_path: Path) -> None:
     grid.tamper[1] = lambda header, payload: None if "examples" in header else (header, payload)
     run(grid, tmp_path / "run", world, rounds=1)
     assert rows(tmp_path / "run")[1]["failures"] == {"a": "did not answer within 5 s"}
@@ -200,7 +208,7 @@ def silent(grid: LocalGrid, node: int, handshakes: int) -> list[int]:
     """Let a node leave so many handshakes unanswered; return the list that grows by one for each request."""
     asked: list[int] = []
 
-    def tamper(header, payload):
+    def tamper(header: Header, payload: bytes) -> Answer:
         asked.append(node)
         return None if len(asked) <= handshakes else (header, payload)
 
@@ -208,7 +216,9 @@ def silent(grid: LocalGrid, node: int, handshakes: int) -> list[int]:
     return asked
 
 
-def test_a_node_that_never_answers_is_not_waited_for_in_every_round(grid, world, tmp_path, monkeypatch):
+def test_a_node_that_never_answers_is_not_waited_for_in_every_round(
+    grid: LocalGrid, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(registry, "_HANDSHAKE", 0.3)
     grid.services[4] = new_service(world, tmp_path, "a", "silent")
     asked = silent(grid, 4, 99)
@@ -217,7 +227,9 @@ def test_a_node_that_never_answers_is_not_waited_for_in_every_round(grid, world,
     assert [line["failures"] for line in rows(tmp_path / "run")[1:]] == [{}, {}, {}]
 
 
-def test_a_silent_node_is_asked_again_when_it_was_restarted(grid, world, monkeypatch):
+def test_a_silent_node_is_asked_again_when_it_was_restarted(
+    grid: LocalGrid, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(registry, "_HANDSHAKE", 0.3)
     asked = silent(grid, 2, 2)
     federation = server_app.FlowerFederation(grid, 1, 5)
@@ -231,7 +243,9 @@ def test_a_silent_node_is_asked_again_when_it_was_restarted(grid, world, monkeyp
     assert (len(asked), sites.missing) == (3, [])
 
 
-def test_a_slow_site_is_asked_again_as_long_as_the_run_waits_for_it(grid, world, tmp_path, monkeypatch):
+def test_a_slow_site_is_asked_again_as_long_as_the_run_waits_for_it(
+    grid: LocalGrid, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(registry, "_HANDSHAKE", 0.3)
     monkeypatch.setattr(registry, "_POLL", 0.0)
     asked = silent(grid, 2, 4)
@@ -241,7 +255,9 @@ def test_a_slow_site_is_asked_again_as_long_as_the_run_waits_for_it(grid, world,
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"run": 7}', '{"run": "../x"}', "{"])
-def test_a_federation_file_without_a_name_is_refused(grid, world, tmp_path, text):
+def test_a_federation_file_without_a_name_is_refused(
+    grid: LocalGrid, world: World, tmp_path: Path, text: str
+) -> None:
     run(grid, tmp_path / "run", world, rounds=1)
     (tmp_path / "run" / "summary.json").unlink()
     (tmp_path / "run" / "federation.json").write_text(text)
@@ -249,7 +265,7 @@ def test_a_federation_file_without_a_name_is_refused(grid, world, tmp_path, text
         run(grid, tmp_path / "run", world, resume=True)
 
 
-def changed_model(world, tmp_path, **card):
+def changed_model(world: World, tmp_path: Path, **card: Any) -> Path:
     folder = tmp_path / "other-model"
     folder.mkdir()
     known = json.loads((world.model / "model.json").read_text())
@@ -258,46 +274,52 @@ def changed_model(world, tmp_path, **card):
     return folder
 
 
-def test_another_class_list_is_refused_with_the_site_s_name(grid, world, tmp_path):
+def test_another_class_list_is_refused_with_the_site_s_name(
+    grid: LocalGrid, world: World, tmp_path: Path
+) -> None:
     model = changed_model(world, tmp_path, classes=[f"corner-{n}" for n in (1, 0, 2, 3)])
-    grid.services[2].keys["source_model"] = str(model)
+    service = grid.services[2]
+    assert isinstance(service, SiteService)
+    service.keys = {**service.keys, "source_model": str(model)}
     with pytest.raises(DataRefused, match=r"^b has another class list"):
         run(grid, tmp_path / "run", world)
     assert not (tmp_path / "run" / "spec.toml").exists()
 
 
-def test_another_version_is_refused_with_both_versions(grid, world, tmp_path):
+def test_another_version_is_refused_with_both_versions(grid: LocalGrid, world: World, tmp_path: Path) -> None:
     grid.tamper[3] = lambda header, payload: ({**header, "version": "9.9"}, payload)
     with pytest.raises(UsageError, match=r"^c runs fedscal 9\.9 and the server"):
         run(grid, tmp_path / "run", world)
 
 
-def test_another_source_model_is_refused(grid, world, tmp_path):
+def test_another_source_model_is_refused(grid: LocalGrid, world: World, tmp_path: Path) -> None:
     grid.tamper[3] = lambda header, payload: ({**header, "model_sha256": "0" * 64}, payload)
     with pytest.raises(ModelRefused, match=r"^c has another source model"):
         run(grid, tmp_path / "run", world)
 
 
-def test_two_sites_of_one_name_are_refused(grid, world, tmp_path):
+def test_two_sites_of_one_name_are_refused(grid: LocalGrid, world: World, tmp_path: Path) -> None:
     grid.services[4] = new_service(world, tmp_path, "a", "second")
     with pytest.raises(UsageError, match="two sites say that they are a"):
         run(grid, tmp_path / "run", world)
 
 
-def test_a_key_speaks_for_its_own_site_only(grid, world, tmp_path):
+def test_a_key_speaks_for_its_own_site_only(grid: LocalGrid, world: World, tmp_path: Path) -> None:
     grid.names = {1: "a", 2: "c", 3: "b"}
     with pytest.raises(UsageError, match="registered as c spoke for b"):
         run(grid, tmp_path / "run", world)
 
 
-def test_a_stranger_is_left_out(grid, world, tmp_path, caplog):
+def test_a_stranger_is_left_out(
+    grid: LocalGrid, world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     grid.services[4] = grid.services.pop(3)
     run(grid, tmp_path / "run", world, clients="flower:a+b", rounds=1)
     assert set(rows(tmp_path / "run")[0]["clients"]) == {"a", "b"}
     assert "does not name" in caplog.text
 
 
-def test_who_does_not_come_is_named(grid, world, tmp_path):
+def test_who_does_not_come_is_named(grid: LocalGrid, world: World, tmp_path: Path) -> None:
     del grid.services[2]
     with pytest.raises(TooFewClients, match=r"^b did not come within"):
         run(grid, tmp_path / "run", world)
@@ -311,7 +333,9 @@ def everything_sent(grid: LocalGrid) -> bytes:
 
 
 @pytest.mark.parametrize("method", ["fedscal", "ladd", "dualadapt"])
-def test_no_image_no_path_and_no_file_name_leaves_a_site(grid, world, tmp_path, method):
+def test_no_image_no_path_and_no_file_name_leaves_a_site(
+    grid: LocalGrid, world: World, tmp_path: Path, method: str
+) -> None:
     run(grid, tmp_path / "run", world, method=method, rounds=1)
     assert_clean(everything_sent(grid), world)
 
@@ -325,7 +349,7 @@ def assert_clean(sent: bytes, world: World) -> None:
         assert data[40:80] not in sent  # compressed pixels
 
 
-def test_a_site_that_fails_says_nothing_of_its_files(grid, world, tmp_path):
+def test_a_site_that_fails_says_nothing_of_its_files(grid: LocalGrid, world: World, tmp_path: Path) -> None:
     link = tmp_path / "state-b" / "clients" / "b"
     link.unlink()
     link.symlink_to(tmp_path / "canary-folder")
@@ -337,9 +361,11 @@ def test_a_site_that_fails_says_nothing_of_its_files(grid, world, tmp_path):
     assert b"canary" not in everything_sent(grid)
 
 
-def test_the_server_cannot_point_a_site_elsewhere(grid, world, tmp_path):
+def test_the_server_cannot_point_a_site_elsewhere(grid: LocalGrid, world: World, tmp_path: Path) -> None:
     asked = {"clients": "/canary", "source_model": "/canary", "benchmark": "/canary", "method": "fedprox"}
-    spec = grid.services[1]._spec(Request("hello", [], {"keys": asked}))
+    service = grid.services[1]
+    assert isinstance(service, SiteService)
+    spec = service._spec(Request("hello", [], {"keys": asked}))
     assert spec.clients == str(tmp_path / "state-a" / "clients")
     assert spec.source_model == str(world.model)
     assert spec.method == "fedprox"

@@ -8,6 +8,7 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,8 +22,9 @@ PROJECT = Path(__file__).parents[2]
 SHORT = "clients_per_domain=1 participation=1 rounds=1 local_epochs=1 pretrain_epochs=1"
 
 
-def app_of(folder: Path) -> dict:
-    return tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+def app_of(folder: Path) -> dict[str, Any]:
+    app: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    return app
 
 
 def flwr(home: Path, cache: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -32,13 +34,13 @@ def flwr(home: Path, cache: Path, *words: str | Path) -> subprocess.CompletedPro
     return subprocess.run(argv, env=env, cwd=home.parent, capture_output=True, text=True, check=False)
 
 
-def test_the_project_and_the_package_are_the_same_app():
+def test_the_project_and_the_package_are_the_same_app() -> None:
     ours, packaged = app_of(PROJECT), app_of(Path(processes.__file__).parent / "app")
     assert ours.pop("fab-include") == ["pyproject.toml"]
     assert ours == packaged
 
 
-def test_the_project_is_an_app_that_carries_no_code(tmp_path):
+def test_the_project_is_an_app_that_carries_no_code(tmp_path: Path) -> None:
     done = flwr(tmp_path / "flwr", tmp_path, "build", "--app", PROJECT)
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = tmp_path.glob("*.fab")
@@ -60,7 +62,9 @@ def flower_home(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_simulated_by_ray_it_has_the_bits_of_one_machine(flower_home, tmp_path, cache):
+def test_simulated_by_ray_it_has_the_bits_of_one_machine(
+    flower_home: Path, tmp_path: Path, cache: Path
+) -> None:
     pytest.importorskip("ray")
     here = tmp_path / "here"
     ended = program(cache, "run", *SHORT.split(), "--out", here, "--no-report", "--quiet")

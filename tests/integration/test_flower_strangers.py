@@ -10,7 +10,7 @@ pytest.importorskip("flwr")
 
 from flower_processes import ODD_PYTHON, Federation, federation
 from flower_world import World
-from harness import rows, summary
+from harness import Zygote, rows, summary
 from test_flower_rounds import changed_model
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -25,7 +25,7 @@ OTHER_VERSION = f"""
 HOSTILE = f"""
     import sys
     import torch
-    from fedscal.flower import delta_codec, schema
+    from fedscal.flower import codec, schema
 
     sys.executable = {ODD_PYTHON!r}
     harm = iter([
@@ -34,7 +34,7 @@ HOSTILE = f"""
         lambda tensor: 1000 * tensor,
         lambda tensor: -1000 * tensor,
     ])
-    honest = delta_codec.encode
+    honest = codec.encode
     schema.Schema.check = lambda *given: None  # whoever attacks does not hold himself to the list
 
     def encode(header, tensors, models, source, transport):
@@ -44,12 +44,12 @@ HOSTILE = f"""
             tensors = {{**tensors, "weights": model}}
         return honest(header, tensors, models, source, transport)
 
-    delta_codec.encode = encode
+    codec.encode = encode
 """
 
 
 @pytest.fixture(scope="module")
-def machines(world: World, fedscal, tmp_path_factory) -> Iterator[Federation]:
+def machines(world: World, fedscal: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """A server, three honest sites, and four others whose keys are registered."""
     folder = tmp_path_factory.mktemp("strangers")
     with federation(world, folder, fedscal.cache, ("old", "classes", "twin", "hostile")) as found:
@@ -60,7 +60,7 @@ def machines(world: World, fedscal, tmp_path_factory) -> Iterator[Federation]:
         yield found
 
 
-def test_who_has_other_software_or_other_classes_is_refused_by_name(machines):
+def test_who_has_other_software_or_other_classes_is_refused_by_name(machines: Federation) -> None:
     said = {
         "old": "old runs fedscal 9.9 and the server",
         "classes": "classes has another class list than the server",
@@ -73,7 +73,7 @@ def test_who_has_other_software_or_other_classes_is_refused_by_name(machines):
         assert not (machines.folder / f"run-{name}" / "spec.toml").exists()
 
 
-def test_hostile_updates_are_dropped_by_name_and_the_rounds_go_on(machines, world):
+def test_hostile_updates_are_dropped_by_name_and_the_rounds_go_on(machines: Federation, world: World) -> None:
     out = machines.folder / "hostile"
     started = machines.run(out, "norm_limit=10", "rounds=4", sites=["a", "b", "c", "hostile"])
     assert started.wait(400) == 0, started.text
@@ -88,7 +88,7 @@ def test_hostile_updates_are_dropped_by_name_and_the_rounds_go_on(machines, worl
     assert summary(out)["weights_sha256"] == summary(honest)["weights_sha256"]
 
 
-def test_a_site_cannot_take_the_name_of_another(machines):
+def test_a_site_cannot_take_the_name_of_another(machines: Federation) -> None:
     again = machines.site("a", "--retry", 0, "--state", "state-again")
     assert again.wait(120) != 0
     assert "last connection has not lapsed" in again.text

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import rows, summary
+from harness import Words, Zygote, rows, summary
 from PIL import Image
 
 SMALL = ["model=convnet", "image_size=32", "rounds=2", "local_epochs=1", "pretrain_epochs=8", "batch_size=16"]
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory) -> Path:
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three domains of three classes: a bright bar at the left, in the middle or at the right."""
     root, random = tmp_path_factory.mktemp("tree"), np.random.default_rng(0)
     for domain, ground in {"Art": 20, "Clip art": 60, "Photo": 100}.items():
@@ -31,21 +31,21 @@ def tree(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(fedscal, tree, tmp_path_factory) -> Path:
+def run(fedscal: Zygote, tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("folders") / "run"
     ended = fedscal("run", f"benchmark={tree}", "source=Art", *SMALL, "workers=1", "--out", out)
     assert ended.code == 0, ended.err
     return out
 
 
-def test_a_run_on_folders_judges_every_domain(run):
+def test_a_run_on_folders_judges_every_domain(run: Path) -> None:
     found = summary(run)["accuracy"]["last"]
     assert found.keys() == {"Clip art", "Photo", "average"}
     card = json.loads((run / "model" / "last.json").read_text())
     assert card["classes"] == ["left", "middle", "right"]
 
 
-def test_the_model_answers_for_single_files(fedscal, run, tree, tmp_path):
+def test_the_model_answers_for_single_files(fedscal: Zygote, run: Path, tree: Path, tmp_path: Path) -> None:
     out = tmp_path / "answers.csv"
     ended = fedscal("predict", run, tree / "Photo" / "left", "--out", out)
     assert ended.code == 0, ended.err
@@ -54,7 +54,9 @@ def test_the_model_answers_for_single_files(fedscal, run, tree, tmp_path):
     assert {row["label"] for row in answers} <= {"left", "middle", "right"}
 
 
-def test_a_folder_of_classes_trains_a_source_model_and_domains_have_to_be_named(fedscal, tree, tmp_path):
+def test_a_folder_of_classes_trains_a_source_model_and_domains_have_to_be_named(
+    fedscal: Zygote, tree: Path, tmp_path: Path
+) -> None:
     words = [*SMALL, "pretrain_epochs=1", "--json", "--out"]
     alone = fedscal("pretrain", "--data", tree / "Art", *words, tmp_path / "alone")
     assert alone.code == 0, alone.err
@@ -65,7 +67,9 @@ def test_a_folder_of_classes_trains_a_source_model_and_domains_have_to_be_named(
     assert "give source=Art or Clip art or Photo" in several.err
 
 
-def test_an_audit_compares_with_the_source_model_and_the_card_tells_of_it(fedscal, run, tree, tmp_path):
+def test_an_audit_compares_with_the_source_model_and_the_card_tells_of_it(
+    fedscal: Zygote, run: Path, tree: Path, tmp_path: Path
+) -> None:
     ended = fedscal("audit", run, tree / "Photo", "--json")
     assert ended.code == 0, ended.err
     (site,) = json.loads(ended.out)["sites"]
@@ -80,7 +84,7 @@ def test_an_audit_compares_with_the_source_model_and_the_card_tells_of_it(fedsca
     assert json.loads((run / "model" / "source.json").read_text())["weights_sha256"] in card
 
 
-def test_broken_files_are_refused_or_skipped(fedscal, tree, tmp_path):
+def test_broken_files_are_refused_or_skipped(fedscal: Zygote, tree: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(tree, tmp_path / "tree"))
     (root / "Photo" / "left" / "cut.jpg").write_bytes(b"\xff\xd8\xff")
     words = [f"benchmark={root}", "source=Art", *SMALL, "workers=1", "--quiet", "--no-report"]
@@ -93,7 +97,7 @@ def test_broken_files_are_refused_or_skipped(fedscal, tree, tmp_path):
     assert fedscal("run", *words, "on_bad=skip", "--out", tmp_path / "skipped").code == 0
 
 
-def test_a_source_without_class_folders_is_refused(fedscal, tree, tmp_path):
+def test_a_source_without_class_folders_is_refused(fedscal: Zygote, tree: Path, tmp_path: Path) -> None:
     (tmp_path / "tree" / "plain").mkdir(parents=True)
     for number in range(3):
         Image.new("RGB", (9, 9)).save(tmp_path / "tree" / "plain" / f"{number}.png")
@@ -104,7 +108,9 @@ def test_a_source_without_class_folders_is_refused(fedscal, tree, tmp_path):
     assert "has no labels" in ended.error
 
 
-def test_domains_with_other_classes_are_refused_with_the_difference(fedscal, tree, tmp_path):
+def test_domains_with_other_classes_are_refused_with_the_difference(
+    fedscal: Zygote, tree: Path, tmp_path: Path
+) -> None:
     root = Path(shutil.copytree(tree, tmp_path / "tree"))
     shutil.rmtree(root / "Photo" / "middle")
     ended = fedscal("run", f"benchmark={root}", "source=Art", *SMALL, "--out", tmp_path / "run")
@@ -112,7 +118,7 @@ def test_domains_with_other_classes_are_refused_with_the_difference(fedscal, tre
     assert "Photo lacks middle" in ended.error
 
 
-def test_a_given_model_adapts_to_sites_without_labels(fedscal, tree, tmp_path):
+def test_a_given_model_adapts_to_sites_without_labels(fedscal: Zygote, tree: Path, tmp_path: Path) -> None:
     """The practitioner's path: train here, adapt there, use the result; the sites have no class folders."""
     model, sites, out = tmp_path / "model", tmp_path / "sites", tmp_path / "run"
     words = [f"benchmark={tree}", "source=Art", "model=convnet", "image_size=32", "pretrain_epochs=8"]
@@ -121,7 +127,13 @@ def test_a_given_model_adapts_to_sites_without_labels(fedscal, tree, tmp_path):
         (sites / site).mkdir(parents=True)
         for number, path in enumerate(sorted((tree / domain).rglob("*.png"))):
             shutil.copy(path, sites / site / f"{number}.png")
-    given = [f"source_model={model}", f"clients={sites}", "rounds=2", "local_epochs=1", "participation=1"]
+    given: Words = [
+        f"source_model={model}",
+        f"clients={sites}",
+        "rounds=2",
+        "local_epochs=1",
+        "participation=1",
+    ]
     ended = fedscal("run", *given, "workers=1", "--out", out)
     assert ended.code == 0, ended.err
     found = summary(out)
@@ -133,37 +145,39 @@ def test_a_given_model_adapts_to_sites_without_labels(fedscal, tree, tmp_path):
     assert ended.code == 0, ended.err
 
 
-def test_sites_with_classes_that_the_model_does_not_know_are_refused(fedscal, tree, tmp_path):
+def test_sites_with_classes_that_the_model_does_not_know_are_refused(
+    fedscal: Zygote, tree: Path, tmp_path: Path
+) -> None:
     model = tmp_path / "model"
     words = [f"benchmark={tree}", "source=Art", "model=convnet", "image_size=32", "pretrain_epochs=8"]
     assert fedscal("pretrain", *words, "--out", model).code == 0
     folder = tmp_path / "sites" / "lab" / "upside down"
     folder.mkdir(parents=True)
     Image.new("RGB", (9, 9)).save(folder / "1.png")
-    given = [f"source_model={model}", f"clients={tmp_path / 'sites'}", "--out", tmp_path / "run"]
+    given: Words = [f"source_model={model}", f"clients={tmp_path / 'sites'}", "--out", tmp_path / "run"]
     ended = fedscal("run", *given)
     assert ended.code == 3
     assert "does not know upside down" in ended.error
 
 
-def test_sites_need_a_model(fedscal, tree, tmp_path):
+def test_sites_need_a_model(fedscal: Zygote, tree: Path, tmp_path: Path) -> None:
     ended = fedscal("run", f"clients={tree}", "--out", tmp_path / "run")
     assert ended.code == 2
     assert "source_model=MODEL" in ended.error
 
 
-def test_init_writes_a_recipe_that_runs(fedscal, tree, tmp_path):
+def test_init_writes_a_recipe_that_runs(fedscal: Zygote, tree: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "mine.toml"
     assert fedscal("init", tree, "--out", recipe).code == 0
     assert recipe.read_text().startswith("# ")
-    words = [recipe, *SMALL, "clients_per_domain=1", "workers=1", "--quiet", "--no-report"]
+    words: Words = [recipe, *SMALL, "clients_per_domain=1", "workers=1", "--quiet", "--no-report"]
     assert fedscal("run", *words, "--out", tmp_path / "run").code == 0
     again = fedscal("init", tree, "--out", recipe)
     assert again.code == 2
     assert "is there already" in again.error
 
 
-def test_init_on_sites_asks_for_a_model(fedscal, tmp_path):
+def test_init_on_sites_asks_for_a_model(fedscal: Zygote, tmp_path: Path) -> None:
     (tmp_path / "sites" / "a").mkdir(parents=True)
     Image.new("RGB", (9, 9)).save(tmp_path / "sites" / "a" / "1.png")
     assert fedscal("init", tmp_path / "sites", "--out", tmp_path / "r.toml").code == 0
@@ -173,7 +187,7 @@ def test_init_on_sites_asks_for_a_model(fedscal, tmp_path):
     assert "MODEL holds no model" in ended.error
 
 
-def test_decoding_is_shown_unless_quiet(fedscal, tree, tmp_path):
+def test_decoding_is_shown_unless_quiet(fedscal: Zygote, tree: Path, tmp_path: Path) -> None:
     words = [f"benchmark={tree}", "source=Art", "image_size=40", "pretrain_epochs=1", "rounds=1"]
     loud = fedscal("pretrain", *words)
     assert loud.code == 0, loud.err
@@ -188,28 +202,30 @@ def test_decoding_is_shown_unless_quiet(fedscal, tree, tmp_path):
     assert (quiet.code, quiet.out) == (0, "")
 
 
-def test_a_comparison_decodes_before_its_cells(fedscal, tree, tmp_path):
+def test_a_comparison_decodes_before_its_cells(fedscal: Zygote, tree: Path, tmp_path: Path) -> None:
     words = [f"benchmark={tree}", "source=Art", "image_size=42", "pretrain_epochs=1", "rounds=1"]
-    more = ["local_epochs=1", "methods=source-only", "--out", tmp_path / "grid"]
+    more: Words = ["local_epochs=1", "methods=source-only", "--out", tmp_path / "grid"]
     ended = fedscal("compare", *words, *more)
     assert ended.code == 0, ended.err
     assert ended.out.index("decoding Photo") < ended.out.index("1 runs, 0 finished already")
 
 
-def test_a_source_that_the_folder_does_not_have_is_refused_before_any_run(fedscal, tree, tmp_path):
+def test_a_source_that_the_folder_does_not_have_is_refused_before_any_run(
+    fedscal: Zygote, tree: Path, tmp_path: Path
+) -> None:
     words = [f"benchmark={tree}", "sources=Art,Atr", "methods=source-only", "pretrain_epochs=1"]
     ended = fedscal("compare", *words, "--out", tmp_path / "grid")
     assert (ended.code, "source=Atr: no such domain" in ended.error) == (2, True)
     assert not list(tmp_path.glob("grid/*"))
 
 
-def test_another_size_of_images_is_another_source_model(fedscal, tree):
+def test_another_size_of_images_is_another_source_model(fedscal: Zygote, tree: Path) -> None:
     words = [f"benchmark={tree}", "source=Art", "pretrain_epochs=1", "--json"]
     found = [json.loads(fedscal("pretrain", *words, f"image_size={side}").out) for side in (32, 48)]
     assert found[0]["path"] != found[1]["path"]
 
 
-def test_domainnet_with_lists_and_chosen_classes(fedscal, tree, tmp_path):
+def test_domainnet_with_lists_and_chosen_classes(fedscal: Zygote, tree: Path, tmp_path: Path) -> None:
     """Class folders of which the lists name a part, and of that the file of classes a part again."""
     root = tmp_path / "domainnet"
     for domain in ("Art", "Photo"):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import TINY, contents, same_result
+from harness import TINY, Words, Zygote, contents, same_result
 
 MODEL_BYTES = 540_000
 
@@ -27,7 +27,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_file_limit_while_saving_is_exit_7_and_the_run_goes_on_afterwards(fedscal, tmp_path, tiny_runs):
+def test_a_file_limit_while_saving_is_exit_7_and_the_run_goes_on_afterwards(
+    fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path]
+) -> None:
     run = tmp_path / "run"
     words = ["--quiet", "--no-report"]
     ended = fedscal("run", *TINY, "method=fedmoon", *words, "--out", run, file_limit=MODEL_BYTES // 2)
@@ -41,8 +43,8 @@ def test_a_file_limit_while_saving_is_exit_7_and_the_run_goes_on_afterwards(feds
 
 @pytest.mark.parametrize("room", [100_000, 700_000, 1_300_000, 2_000_000])
 def test_a_full_disk_spares_the_old_checkpoint_and_the_run_goes_on_when_there_is_room(
-    fedscal, small_disk, tiny_runs, room
-):
+    fedscal: Zygote, small_disk: Path, tiny_runs: dict[str, Path], room: int
+) -> None:
     """The disk is filled up after some rounds, so that another write fails in each case."""
     run = Path(shutil.copytree(tiny_runs["fedmoon"], small_disk / "run"))
     (run / "summary.json").unlink()
@@ -63,7 +65,7 @@ def test_a_full_disk_spares_the_old_checkpoint_and_the_run_goes_on_when_there_is
     assert same_result(run, tiny_runs["fedmoon"])
 
 
-def test_a_full_cache_is_exit_7_with_its_path(fedscal, small_disk, tmp_path):
+def test_a_full_cache_is_exit_7_with_its_path(fedscal: Zygote, small_disk: Path, tmp_path: Path) -> None:
     (small_disk / "ballast").write_bytes(bytes(shutil.disk_usage(small_disk).free - 100_000))
     ended = fedscal("run", *TINY, "--quiet", "--out", tmp_path / "run", cache=small_disk / "cache")
     assert ended.code == 7
@@ -75,7 +77,7 @@ def test_a_full_cache_is_exit_7_with_its_path(fedscal, small_disk, tmp_path):
     assert again.code == 0, again.err
 
 
-def test_a_client_that_fails_on_a_full_disk_prints_no_traceback(fedscal, small_disk):
+def test_a_client_that_fails_on_a_full_disk_prints_no_traceback(fedscal: Zygote, small_disk: Path) -> None:
     """The log of failures is a file on the same disk."""
     spoil = (
         "import fedscal.runtime.service as s\n"
@@ -94,24 +96,28 @@ def test_a_client_that_fails_on_a_full_disk_prints_no_traceback(fedscal, small_d
 
 
 @pytest.mark.parametrize("what", ["new", "resumed", "report"])
-def test_a_read_only_disk_is_exit_7_with_the_path(fedscal, small_disk, tiny_runs, what):
+def test_a_read_only_disk_is_exit_7_with_the_path(
+    fedscal: Zygote, small_disk: Path, tiny_runs: dict[str, Path], what: str
+) -> None:
     run = Path(shutil.copytree(tiny_runs["fedscal"], small_disk / "run"))
     (run / "summary.json").unlink()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     before = contents(run)
-    words = {
+    words: dict[str, Words] = {
         "new": ["run", *TINY, "--quiet", "--out", small_disk / "other"],
         "resumed": ["run", "--resume", run, "--quiet"],
         "report": ["report", run],
-    }[what]
-    ended = fedscal(*words)
+    }
+    ended = fedscal(*words[what])
     assert ended.code == 7
     assert str(small_disk) in ended.error
     assert contents(run) == before
 
 
 @pytest.mark.parametrize("place", ["below a file", "a file", "/proc/fedscal", "/dev/null/run"])
-def test_a_place_where_nothing_can_be_made_is_refused_with_the_path(fedscal, tmp_path, place):
+def test_a_place_where_nothing_can_be_made_is_refused_with_the_path(
+    fedscal: Zygote, tmp_path: Path, place: str
+) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
     out = {"below a file": file / "run", "a file": file}.get(place, Path(place))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import tiny
-from harness import TINY, contents
+from harness import TINY, Copy, Zygote, contents
 
 from fedscal.compare import tables as compare_tables
 from fedscal.compare.execute import Cell
@@ -76,13 +76,15 @@ BAD_RECIPES = {
     "no TOML": b"lr = ",
     "grids": b"grid = 3",
 }
-BAD_VALUES = [
+BAD_VALUES: list[object] = [
     *(None, True, -1, 0, 2**62, 10**30, 1e308, -0.5, math.nan, math.inf, "", "x", "x" * 20_000, "\ud800"),
     *([], [[]], ["a", "a"], [1, "x"], [-1, 0, 2], {}, {"a": {}}, {"": [None]}),
 ]
 SAMPLE = 30
 """Documents of each kind that a run of the tests tries; all of them were tried when they were written."""
 Read = Callable[[Path], object]
+Spoil = Callable[[str, bytes], None]
+"""Writes bytes in place of a file of the run."""
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +180,7 @@ AUDIT = {
 
 
 @pytest.fixture
-def spoil(run: Path) -> Iterator[Callable[[str, bytes], None]]:
+def spoil(run: Path) -> Iterator[Spoil]:
     """Write bytes in place of a file of the run, for one test."""
     before: dict[Path, bytes | None] = {}
 
@@ -194,7 +196,7 @@ def spoil(run: Path) -> Iterator[Callable[[str, bytes], None]]:
             path.write_bytes(data)
 
 
-def test_no_recipe_is_taken_for_a_bug(tmp_path):
+def test_no_recipe_is_taken_for_a_bug(tmp_path: Path) -> None:
     path = tmp_path / "recipe.toml"
     for name, data in BAD_RECIPES.items():
         path.write_bytes(data)
@@ -202,7 +204,7 @@ def test_no_recipe_is_taken_for_a_bug(tmp_path):
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_no_bytes_in_a_file_of_a_run_are_taken_for_a_bug(name, run, spoil):
+def test_no_bytes_in_a_file_of_a_run_are_taken_for_a_bug(name: str, run: Path, spoil: Spoil) -> None:
     for data in (BAD_RECIPES if name.endswith(".toml") else BAD_TEXTS).values():
         spoil(name, data + b"\n")
         for read in READERS[name]:
@@ -247,7 +249,7 @@ def _documents(run: Path, name: str) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("name", [name for name in READERS if name != "spec.toml"])
-def test_no_value_of_a_wrong_kind_is_taken_for_a_bug(name, run, spoil):
+def test_no_value_of_a_wrong_kind_is_taken_for_a_bug(name: str, run: Path, spoil: Spoil) -> None:
     if name == "audit.json":
         sha256 = json.loads((run / "model" / "last.json").read_text())["weights_sha256"]
         spoil(name, json.dumps({**AUDIT, "model_sha256": sha256}).encode())
@@ -297,8 +299,15 @@ def _endless(path: Path) -> None:
     ],
 )
 def test_what_is_no_file_or_has_no_end_is_refused_at_once(
-    fedscal, tiny_runs, copy_of, tmp_path, make, name, words, codes
-):
+    fedscal: Zygote,
+    tiny_runs: dict[str, Path],
+    copy_of: Copy,
+    tmp_path: Path,
+    make: Callable[[Path], None],
+    name: str,
+    words: list[str],
+    codes: set[int],
+) -> None:
     run = copy_of(tiny_runs["fedmoon"])
     (run / name).unlink()
     make(run / name)
@@ -310,7 +319,9 @@ def test_what_is_no_file_or_has_no_end_is_refused_at_once(
 @pytest.mark.parametrize(
     "name", ["400 zeros", "5,000 digits", "deep key", "deep list", "too large", "long key"]
 )
-def test_a_hostile_recipe_ends_with_2_and_little_of_it_comes_back(fedscal, tmp_path, name):
+def test_a_hostile_recipe_ends_with_2_and_little_of_it_comes_back(
+    fedscal: Zygote, tmp_path: Path, name: str
+) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_bytes(BAD_RECIPES[name])
     ended = fedscal("run", recipe, "--out", tmp_path / "run")
@@ -347,14 +358,14 @@ LONG = "x" * 20_000
     ],
     ids=lambda words: " ".join(words)[:20],
 )
-def test_a_long_word_does_not_come_back(fedscal, words):
+def test_a_long_word_does_not_come_back(fedscal: Zygote, words: list[str]) -> None:
     ended = fedscal(*words)
     assert ended.code in (2, 3, 4, 7), ended.err
     assert len(ended.out + ended.err) < 2500
     assert "Traceback" not in ended.err
 
 
-def test_an_escape_in_a_word_does_not_reach_the_terminal(fedscal):
+def test_an_escape_in_a_word_does_not_reach_the_terminal(fedscal: Zygote) -> None:
     ended = fedscal("run", "method=\x1b[31mred\nerror: done")
     assert ended.code == 2
     assert "\x1b" not in ended.error

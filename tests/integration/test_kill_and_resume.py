@@ -15,8 +15,10 @@ import pytest
 from harness import (
     DIGITS,
     TINY,
+    Copy,
     Ended,
     Gate,
+    Words,
     Zygote,
     alive,
     children,
@@ -51,7 +53,9 @@ def _begin_or_resume(run: Path, *words: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.3, pytest.param(1.0, marks=pytest.mark.long)])
-def test_a_kill_at_any_write_leaves_a_run_that_ends_with_the_same_bits(fedscal, tmp_path, tiny_runs, share):
+def test_a_kill_at_any_write_leaves_a_run_that_ends_with_the_same_bits(
+    fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path], share: float
+) -> None:
     """Every change of the files is a place to die: rename, unlink, mkdir, and what was written before it.
 
     FedMOON writes all that any method writes, its clients' memories too.
@@ -77,8 +81,8 @@ def test_a_kill_at_any_write_leaves_a_run_that_ends_with_the_same_bits(fedscal, 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.4, pytest.param(1.0, marks=pytest.mark.long)])
 def test_a_kill_while_the_cache_is_built_leaves_one_that_is_whole_or_built_again(
-    fedscal, tmp_path, tiny_runs, share
-):
+    fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path], share: float
+) -> None:
     short = [*TINY, "pretrain_epochs=2"]
     words = [*short, "method=fedscal", "rounds=1", "--quiet", "--no-report", "--out"]
     assert fedscal("run", *words, tmp_path / "expected").code == 0
@@ -96,7 +100,9 @@ def test_a_kill_while_the_cache_is_built_leaves_one_that_is_whole_or_built_again
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [pytest.param("fedscal", marks=pytest.mark.long), "fedmoon"])
-def test_kills_at_random_moments_of_a_run_leave_the_same_bits(fedscal, tmp_path, method):
+def test_kills_at_random_moments_of_a_run_leave_the_same_bits(
+    fedscal: Zygote, tmp_path: Path, method: str
+) -> None:
     """Ten kills of one run, spread over its life after the imports, every second one after a checkpoint."""
     words = [*TINY, f"method={method}", "rounds=12", "participation=0.6"]
     started = time.monotonic()
@@ -120,10 +126,10 @@ def test_kills_at_random_moments_of_a_run_leave_the_same_bits(fedscal, tmp_path,
     assert same_result(run, tmp_path / "whole")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_kills_of_the_installed_program_from_its_first_moment_on_leave_the_same_bits(
-    fedscal, cache, tmp_path
-):
+    fedscal: Zygote, cache: Path, tmp_path: Path
+) -> None:
     words = [*DIGITS, "method=fedmoon", "participation=0.15"]  # enough for a client to come twice
     assert fedscal(*_begin_or_resume(tmp_path / "whole", *words)).code == 0
     moments, run, kills = random.Random(3), tmp_path / "run", 0
@@ -137,7 +143,9 @@ def test_kills_of_the_installed_program_from_its_first_moment_on_leave_the_same_
     assert same_result(run, tmp_path / "whole")
 
 
-def test_a_line_that_a_kill_cut_off_is_written_again(fedscal, tiny_runs, copy_of):
+def test_a_line_that_a_kill_cut_off_is_written_again(
+    fedscal: Zygote, tiny_runs: dict[str, Path], copy_of: Copy
+) -> None:
     run = copy_of(tiny_runs["fedmoon"])
     metrics = run / "metrics.jsonl"
     lines = metrics.read_bytes().splitlines(keepends=True)
@@ -148,8 +156,8 @@ def test_a_line_that_a_kill_cut_off_is_written_again(fedscal, tiny_runs, copy_of
     assert same_result(run, tiny_runs["fedmoon"])
 
 
-def test_no_worker_outlives_a_killed_parent(fedscal, tmp_path):
-    words = [*TINY, *LONG, "workers=2", "--quiet", "--out", tmp_path / "run"]
+def test_no_worker_outlives_a_killed_parent(fedscal: Zygote, tmp_path: Path) -> None:
+    words: Words = [*TINY, *LONG, "workers=2", "--quiet", "--out", tmp_path / "run"]
     child = fedscal.start("run", *words)
     until(lambda: (tmp_path / "run" / "checkpoints" / "round-0000").exists())
     workers = children(child.pid)
@@ -173,7 +181,9 @@ def _kill_a_worker_at(fedscal: Zygote, gate: Gate, place: tuple[str, str], run: 
     return child.wait()
 
 
-def test_a_worker_that_dies_costs_its_client_one_round_and_not_the_run(fedscal, tmp_path):
+def test_a_worker_that_dies_costs_its_client_one_round_and_not_the_run(
+    fedscal: Zygote, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     ended = _kill_a_worker_at(
         fedscal, Gate(tmp_path / "gate"), ("fedscal.runtime.service", "local_update"), run
@@ -184,7 +194,10 @@ def test_a_worker_that_dies_costs_its_client_one_round_and_not_the_run(fedscal, 
     assert "worker process ended" in next(iter(rows(run)[1]["failures"].values()))
 
 
-def test_a_worker_that_dies_while_it_judges_does_not_end_the_run_as_a_bug(fedscal, tmp_path):
+@pytest.mark.long
+def test_a_worker_that_dies_while_it_judges_does_not_end_the_run_as_a_bug(
+    fedscal: Zygote, tmp_path: Path
+) -> None:
     place = ("fedscal.runtime.service", "ClientService.evaluate")
     ended = _kill_a_worker_at(fedscal, Gate(tmp_path / "gate"), place, tmp_path / "run")
     assert ended.code != 1, ended.err
@@ -195,7 +208,9 @@ def test_a_worker_that_dies_while_it_judges_does_not_end_the_run_as_a_bug(fedsca
 
 
 @pytest.mark.parametrize(("method", "number"), [("fedscal", signal.SIGINT), ("fedmoon", signal.SIGTERM)])
-def test_an_interrupted_run_says_how_to_go_on_and_goes_on_to_the_same_bits(fedscal, tmp_path, method, number):
+def test_an_interrupted_run_says_how_to_go_on_and_goes_on_to_the_same_bits(
+    fedscal: Zygote, tmp_path: Path, method: str, number: signal.Signals
+) -> None:
     words = [*TINY, f"method={method}", "rounds=4"]
     assert fedscal(*_begin_or_resume(tmp_path / "whole", *words)).code == 0
     run, last = tmp_path / "run", Gate(tmp_path / "gate").before("fedscal.server.rounds", "_round", passing=3)
@@ -210,8 +225,10 @@ def test_an_interrupted_run_says_how_to_go_on_and_goes_on_to_the_same_bits(fedsc
     assert "--resume" in ended.error
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_program_of_its_own_stops_in_the_middle_of_a_training(cache, tmp_path, number):
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+def test_a_program_of_its_own_stops_in_the_middle_of_a_training(
+    cache: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     run = tmp_path / "run"
     with start_tiny(cache, "run", *TINY, *LONG, "--quiet", "--out", run, stderr=subprocess.PIPE) as process:
         until(lambda: (run / "checkpoints" / "round-0000").exists())
@@ -224,7 +241,9 @@ def test_a_program_of_its_own_stops_in_the_middle_of_a_training(cache, tmp_path,
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_that_a_library_swallows_is_not_lost(fedscal, tmp_path, number):
+def test_an_interrupt_that_a_library_swallows_is_not_lost(
+    fedscal: Zygote, tmp_path: Path, number: signal.Signals
+) -> None:
     swallow = (
         "import fedscal.client.training as c\n"
         "real, heard = c._descend, []\n"
@@ -247,7 +266,9 @@ def test_an_interrupt_that_a_library_swallows_is_not_lost(fedscal, tmp_path, num
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
-def test_a_run_with_workers_stops_with_them_in_the_middle_of_a_training(fedscal, tmp_path, number):
+def test_a_run_with_workers_stops_with_them_in_the_middle_of_a_training(
+    fedscal: Zygote, tmp_path: Path, number: signal.Signals
+) -> None:
     run = tmp_path / "run"
     child = fedscal.start("run", *TINY, *LONG, "workers=2", "--quiet", "--out", run)
     until(lambda: (run / "checkpoints" / "round-0000").exists())
@@ -262,7 +283,9 @@ def test_a_run_with_workers_stops_with_them_in_the_middle_of_a_training(fedscal,
     assert len(rows(run)) == 1, "it did not wait for the round"
 
 
-def test_a_signal_to_a_run_and_its_workers_fails_no_client_and_the_run_goes_on(fedscal, tmp_path, tiny_runs):
+def test_a_signal_to_a_run_and_its_workers_fails_no_client_and_the_run_goes_on(
+    fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path]
+) -> None:
     """A service manager sends SIGTERM to every process of a run."""
     run, words = tmp_path / "run", [*TINY, "method=fedmoon", "workers=2", "--quiet", "--no-report"]
     gate = Gate(tmp_path / "gate")
@@ -279,7 +302,10 @@ def test_a_signal_to_a_run_and_its_workers_fails_no_client_and_the_run_goes_on(f
     assert same_result(run, tiny_runs["fedmoon"])
 
 
-def test_a_comparison_that_is_terminated_ends_its_runs_and_says_how_to_go_on(fedscal, tmp_path):
+@pytest.mark.long
+def test_a_comparison_that_is_terminated_ends_its_runs_and_says_how_to_go_on(
+    fedscal: Zygote, tmp_path: Path
+) -> None:
     child = fedscal.start("compare", *TINY, *LONG, "seeds=0,1", "--jobs", "2", "--out", tmp_path)
     until(lambda: len(list(tmp_path.glob("*/checkpoints/round-0000"))) == 2)
     runs = children(child.pid)
@@ -294,7 +320,9 @@ def test_a_comparison_that_is_terminated_ends_its_runs_and_says_how_to_go_on(fed
 # -- What a stop must not change --------------------------------------------------------------------------
 
 
-def test_three_void_rounds_end_a_run_also_if_it_was_stopped_in_between(fedscal: Zygote, tmp_path):
+def test_three_void_rounds_end_a_run_also_if_it_was_stopped_in_between(
+    fedscal: Zygote, tmp_path: Path
+) -> None:
     """The count of void rounds is state too: else a resumed run ends where the other gave up."""
     spoil = (
         "import fedscal.client.training as c\n"
@@ -310,7 +338,9 @@ def test_three_void_rounds_end_a_run_also_if_it_was_stopped_in_between(fedscal: 
     assert not (tmp_path / "whole" / "summary.json").exists()
 
 
-def test_resuming_with_other_workers_changes_no_bit(fedscal, tiny_runs, copy_of):
+def test_resuming_with_other_workers_changes_no_bit(
+    fedscal: Zygote, tiny_runs: dict[str, Path], copy_of: Copy
+) -> None:
     run = copy_of(tiny_runs["fedmoon"])
     shutil.rmtree(run / "checkpoints" / "round-0003")
     (run / "summary.json").unlink()

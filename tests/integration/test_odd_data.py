@@ -42,7 +42,9 @@ def strict(run: Path) -> bool:
         ("all-black", "fedscal"),
     ],
 )
-def test_odd_images_never_make_a_weight_that_is_not_finite(fedscal: Zygote, tmp_path, benchmark, method):
+def test_odd_images_never_make_a_weight_that_is_not_finite(
+    fedscal: Zygote, tmp_path: Path, benchmark: str, method: str
+) -> None:
     run = tmp_path / "run"
     ended = fedscal(
         "run", f"benchmark={benchmark}", f"method={method}", "--quiet", "--no-report", "--out", run
@@ -63,7 +65,9 @@ def test_odd_images_never_make_a_weight_that_is_not_finite(fedscal: Zygote, tmp_
         (16, {3}, "fedscal"),
     ],
 )
-def test_clients_of_one_to_three_images_train(fedscal, tmp_path, clients, sizes, method):
+def test_clients_of_one_to_three_images_train(
+    fedscal: Zygote, tmp_path: Path, clients: int, sizes: set[int], method: str
+) -> None:
     run = tmp_path / "run"
     words = [f"clients_per_domain={clients}", "participation=0.15", f"method={method}", "batch_size=2"]
     ended = fedscal("run", *TINY, *words, "rounds=2", "--quiet", "--no-report", "--out", run)
@@ -76,7 +80,7 @@ def test_clients_of_one_to_three_images_train(fedscal, tmp_path, clients, sizes,
     assert strict(run)
 
 
-def test_clients_without_an_image_are_left_out_by_name(fedscal, tmp_path):
+def test_clients_without_an_image_are_left_out_by_name(fedscal: Zygote, tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ["clients_per_domain=50", "participation=0.05"]
     ended = fedscal("run", *TINY, *words, "--no-report", "--out", run)
@@ -92,7 +96,7 @@ def test_clients_without_an_image_are_left_out_by_name(fedscal, tmp_path):
 
 
 @pytest.mark.long
-def test_digits_cut_into_more_clients_than_images_run(fedscal, cache, tmp_path):
+def test_digits_cut_into_more_clients_than_images_run(fedscal: Zygote, cache: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ["rounds=1", "clients_per_domain=850", "participation=0.005"]
     ended = fedscal("run", *DIGITS, *words, "--no-report", "--out", run)
@@ -101,7 +105,7 @@ def test_digits_cut_into_more_clients_than_images_run(fedscal, cache, tmp_path):
     assert all_finite(run)
 
 
-def test_a_collapse_is_told_in_metrics_summary_and_on_the_screen(fedscal, tmp_path):
+def test_a_collapse_is_told_in_metrics_summary_and_on_the_screen(fedscal: Zygote, tmp_path: Path) -> None:
     """Rigged: after the first round the head knows one class only."""
     rig = (
         "import fedscal.server.rules.average as r, torch\n"
@@ -125,7 +129,9 @@ def test_a_collapse_is_told_in_metrics_summary_and_on_the_screen(fedscal, tmp_pa
 
 
 @pytest.mark.parametrize("words", [["lr=10"], ["lr=10", "method=fedmoon"], ["mu=1e30", "method=fedprox"]])
-def test_a_run_that_diverges_keeps_its_last_finite_model(fedscal, tmp_path, words):
+def test_a_run_that_diverges_keeps_its_last_finite_model(
+    fedscal: Zygote, tmp_path: Path, words: list[str]
+) -> None:
     run = tmp_path / "run"
     ended = fedscal("run", *TINY, *words, "rounds=8", "--no-report", "--out", run)
     assert ended.code in (0, 5), ended.err
@@ -139,7 +145,7 @@ def test_a_run_that_diverges_keeps_its_last_finite_model(fedscal, tmp_path, word
         assert "finite" in text or "infinity" in text
 
 
-def test_failures_of_clients_are_named_and_the_round_goes_on(fedscal, tmp_path):
+def test_failures_of_clients_are_named_and_the_round_goes_on(fedscal: Zygote, tmp_path: Path) -> None:
     """One client answers NaN, one another shape, one raises: the others make the model."""
     rig = (
         "import dataclasses, torch\n"
@@ -169,7 +175,9 @@ def test_failures_of_clients_are_named_and_the_round_goes_on(fedscal, tmp_path):
     assert "no luck" in (run / "events.log").read_text()
 
 
-def test_a_source_model_that_knows_one_class_is_doubted_before_round_one(fedscal, tmp_path):
+def test_a_source_model_that_knows_one_class_is_doubted_before_round_one(
+    fedscal: Zygote, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     words = ["clients_per_domain=1", "pretrain_epochs=1", "pretrain_lr=1e-6", "rounds=1"]
     ended = fedscal("run", *TINY, *words, "--no-report", "--out", run)

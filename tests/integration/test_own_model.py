@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from harness import TINY, Zygote, once, same_result, summary
+from harness import TINY, Words, Zygote, once, same_result, summary
 from PIL import Image
 
 CODE = """
@@ -99,13 +99,13 @@ def test_a_device_that_is_not_there_is_refused_by_every_command(
         ended = fedscal(command, *TINY, "device=cuda", "--out", tmp_path / "made", before=gone)
         assert (ended.code, "device=cuda: torch sees no such device" in ended.error) == (2, True)
         assert not (tmp_path / "made").exists()
-    words = ["predict", own_run / "run", own_run, "--device", "cuda", ALLOWED]
+    words: Words = ["predict", own_run / "run", own_run, "--device", "cuda", ALLOWED]
     ended = fedscal(*words, cwd=own_run, before=gone)
     assert (ended.code, "device=cuda" in ended.error) == (2, True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_full_device_ends_the_run_with_a_way_out(fedscal: Zygote, tmp_path: Path, workers: int) -> None:
     full = """
 import torch, fedscal.models.network as module

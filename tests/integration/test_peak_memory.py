@@ -20,7 +20,9 @@ def _peak(cache: Path, out: Path, *words: str) -> int:
 
 @pytest.mark.long
 @pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
-def test_two_hundred_clients_take_at_most_a_fifth_more_than_ten(cache, tmp_path, method):
+def test_two_hundred_clients_take_at_most_a_fifth_more_than_ten(
+    cache: Path, tmp_path: Path, method: str
+) -> None:
     """FedMOON has all that any method has in memory, and its clients' last models beside it."""
     few, many = tmp_path / "few", tmp_path / "many"
     # The same number of images in a round: a tenth of the clients, ten or two hundred. Seed 6 draws one of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import Zygote
+from harness import Words, Zygote
 from typer.testing import CliRunner
 
 import layouts
@@ -108,7 +108,7 @@ def test_a_table_has_every_row_and_column_of_the_paper(
 def test_killed_between_runs_and_repeated_it_comes_to_the_same_files(
     fedscal: Zygote, trees: dict[str, Path], tmp_path: Path
 ) -> None:
-    words = ["reproduce", "office-31", "--data", trees["office-31"], *SMALL, *PART, "model=convnet"]
+    words: Words = ["reproduce", "office-31", "--data", trees["office-31"], *SMALL, *PART, "model=convnet"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert fedscal(*words, "--out", whole, before=HERE + "c._run = one").code == 0
     stop = f"""{HERE}
@@ -139,7 +139,7 @@ c._run = _run
 def test_figures_are_drawn_from_finished_runs(
     fedscal: Zygote, trees: dict[str, Path], tmp_path: Path
 ) -> None:
-    words = ["reproduce", "figures", "--data", trees["office-home"], *SMALL, "model=convnet"]
+    words: Words = ["reproduce", "figures", "--data", trees["office-home"], *SMALL, "model=convnet"]
     words += ["sources=Art", "seeds=0", "methods=fedloa,fedscal", "--jobs", "1", "--out", tmp_path]
     ended = fedscal(*words, before=HERE + "c._run = one", timeout=240)
     assert ended.code == 0, ended.err
@@ -161,7 +161,7 @@ def test_figures_are_drawn_from_finished_runs(
 def test_an_estimate_says_hours_and_leaves_nothing(
     fedscal: Zygote, trees: dict[str, Path], tmp_path: Path
 ) -> None:
-    words = ["reproduce", "ablation", "--data", trees["office-home"], "model=convnet", "image_size=32"]
+    words: Words = ["reproduce", "ablation", "--data", trees["office-home"], "model=convnet", "image_size=32"]
     ended = fedscal(*words, "--estimate", "--jobs", "1", "--out", tmp_path / "out")
     assert ended.code == 0, ended.err
     assert "main-ablation: server alignment" in ended.out

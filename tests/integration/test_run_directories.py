@@ -8,19 +8,22 @@ import shutil
 from pathlib import Path
 
 import pytest
-from harness import TINY, Gate, contents, rows, same_result, summary, until
+from harness import TINY, Copy, Gate, Words, Zygote, contents, rows, same_result, summary, until
 
 from fedscal.models.device import processor
 
 
-def test_a_second_run_in_a_directory_is_turned_away_while_the_first_goes_on(fedscal, tmp_path, tiny_runs):
+def test_a_second_run_in_a_directory_is_turned_away_while_the_first_goes_on(
+    fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path]
+) -> None:
     run = tmp_path / "run"
     gate = Gate(tmp_path / "gate")
     hold = gate.before("fedscal.server.rounds", "_round")
     first = fedscal.start("run", *TINY, "--quiet", "--no-report", "--out", run, before=hold)
     until(lambda: gate.reached)
     before = contents(run)
-    for words in (["run", *TINY, "--out", run], ["run", "--resume", run]):
+    commands: tuple[Words, ...] = (["run", *TINY, "--out", run], ["run", "--resume", run])
+    for words in commands:
         second = fedscal(*words)  # one that waited for the first would never end
         assert second.code == 6
         assert str(run) in second.error
@@ -30,7 +33,9 @@ def test_a_second_run_in_a_directory_is_turned_away_while_the_first_goes_on(feds
     assert same_result(run, tiny_runs["fedscal"])
 
 
-def test_the_lock_of_a_dead_process_is_no_obstacle(fedscal, tmp_path, tiny_runs):
+def test_the_lock_of_a_dead_process_is_no_obstacle(
+    fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path]
+) -> None:
     run = tmp_path / "run"
     child = fedscal.start("run", *TINY, "rounds=500", "--quiet", "--out", run)
     until(lambda: (run / ".lock").exists() and (run / "spec.toml").exists())
@@ -47,7 +52,9 @@ def test_the_lock_of_a_dead_process_is_no_obstacle(fedscal, tmp_path, tiny_runs)
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_out_never_overwrites_a_run(fedscal, tiny_runs, copy_of, finished):
+def test_out_never_overwrites_a_run(
+    fedscal: Zygote, tiny_runs: dict[str, Path], copy_of: Copy, finished: bool
+) -> None:
     run = copy_of(tiny_runs["fedscal"])
     if not finished:
         (run / "summary.json").unlink()
@@ -59,7 +66,9 @@ def test_out_never_overwrites_a_run(fedscal, tiny_runs, copy_of, finished):
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_resume_without_a_run_is_refused_and_makes_nothing(fedscal, tmp_path, there):
+def test_resume_without_a_run_is_refused_and_makes_nothing(
+    fedscal: Zygote, tmp_path: Path, there: bool
+) -> None:
     run = tmp_path / "run"
     if there:
         run.mkdir()
@@ -70,7 +79,9 @@ def test_resume_without_a_run_is_refused_and_makes_nothing(fedscal, tmp_path, th
 
 
 @pytest.mark.parametrize("word", ["rounds=9", "seed=1", "method=fedloa", "lr=0.5", "device=cpu", "rouns=1"])
-def test_resume_with_another_key_is_refused_by_name(fedscal, tiny_runs, copy_of, word):
+def test_resume_with_another_key_is_refused_by_name(
+    fedscal: Zygote, tiny_runs: dict[str, Path], copy_of: Copy, word: str
+) -> None:
     run = copy_of(tiny_runs["fedscal"])
     before = contents(run)
     ended = fedscal("run", "--resume", run, word)
@@ -80,7 +91,7 @@ def test_resume_with_another_key_is_refused_by_name(fedscal, tiny_runs, copy_of,
 
 
 @pytest.fixture
-def stopped(tiny_runs, copy_of) -> Path:
+def stopped(tiny_runs: dict[str, Path], copy_of: Copy) -> Path:
     """A run that was stopped before its last round."""
     run: Path = copy_of(tiny_runs["fedscal"])
     (run / "summary.json").unlink()
@@ -93,7 +104,9 @@ def change_environment(run: Path, **values: str) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def test_resume_with_other_threads_goes_on_and_says_that_bits_differ(fedscal, cache, tiny_runs, stopped):
+def test_resume_with_other_threads_goes_on_and_says_that_bits_differ(
+    fedscal: Zygote, cache: Path, tiny_runs: dict[str, Path], stopped: Path
+) -> None:
     ended = fedscal("run", "--resume", stopped, "threads=2")
     assert ended.code == 0, ended.err
     text = "threads was 1 and is 2: the result will not be bit-identical to that of an uninterrupted run"
@@ -107,7 +120,7 @@ def test_resume_with_other_threads_goes_on_and_says_that_bits_differ(fedscal, ca
     assert {card["made_from"]["threads"] for card in cards} == {1}, "the source model was trained again"
 
 
-def test_resume_with_other_threads_computes_with_them(fedscal, stopped):
+def test_resume_with_other_threads_computes_with_them(fedscal: Zygote, stopped: Path) -> None:
     heard = """
 import fedscal.server.rounds as module, torch
 real = module._round
@@ -116,14 +129,18 @@ module._round = lambda *args: (print(torch.get_num_threads()), real(*args))[1]""
     assert ended.out.split() == ["2"], ended.err
 
 
-def test_threads_that_were_asked_for_but_did_nothing_leave_no_trace(fedscal, tiny_runs, stopped):
+def test_threads_that_were_asked_for_but_did_nothing_leave_no_trace(
+    fedscal: Zygote, tiny_runs: dict[str, Path], stopped: Path
+) -> None:
     killed = "import os, fedscal.server.rounds as f; f._round = lambda *args: os._exit(9)"
     assert fedscal("run", "--resume", stopped, "threads=2", "--quiet", before=killed).code == 9
     assert fedscal("run", "--resume", stopped, "--quiet", "--no-report").code == 0
     assert same_result(stopped, tiny_runs["fedscal"])
 
 
-def test_resume_on_another_kind_of_cpu_goes_on_and_says_that_bits_differ(fedscal, stopped):
+def test_resume_on_another_kind_of_cpu_goes_on_and_says_that_bits_differ(
+    fedscal: Zygote, stopped: Path
+) -> None:
     change_environment(stopped, processor="Elsewhere 9000, AVX512, 01234567")
     text = f"processor was Elsewhere 9000, AVX512, 01234567 and is {processor()}: "
     assert any(row["found"].startswith(f"{stopped}: {text}") for row in findings(fedscal, stopped))
@@ -135,42 +152,51 @@ def test_resume_on_another_kind_of_cpu_goes_on_and_says_that_bits_differ(fedscal
     assert warning in ended.out
 
 
-def test_the_doctor_says_that_a_run_was_begun_here(fedscal, tiny_runs):
+def test_the_doctor_says_that_a_run_was_begun_here(fedscal: Zygote, tiny_runs: dict[str, Path]) -> None:
     found = findings(fedscal, tiny_runs["fedscal"])
     assert [row["found"] for row in found if row["check"] == "processor"] == [processor()]
     [run] = [row for row in found if row["check"] == "run"]
     assert "the same bits" in run["found"]
 
 
-def test_a_run_that_did_not_record_its_kind_of_cpu_resumes(fedscal, tiny_runs, stopped):
+def test_a_run_that_did_not_record_its_kind_of_cpu_resumes(
+    fedscal: Zygote, tiny_runs: dict[str, Path], stopped: Path
+) -> None:
     path = stopped / "environment.json"
     path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "processor"}))
     assert fedscal("run", "--resume", stopped, "--quiet", "--no-report").code == 0
     assert same_result(stopped, tiny_runs["fedscal"])
 
 
-def findings(fedscal, run: Path) -> list[dict[str, str]]:
+def findings(fedscal: Zygote, run: Path) -> list[dict[str, str]]:
     """Return what the doctor finds, without its training step, which says nothing here."""
     no_step = (
         "import fedscal.cli.doctor as d; d._training_step = lambda: d.Finding('training step', True, '')"
     )
     ended = fedscal("doctor", "--run", run, "--json", before=no_step)
-    return json.loads(ended.out)
+    found: list[dict[str, str]] = json.loads(ended.out)
+    return found
 
 
-def test_resume_together_with_out_is_refused(fedscal, tiny_runs, tmp_path):
+def test_resume_together_with_out_is_refused(
+    fedscal: Zygote, tiny_runs: dict[str, Path], tmp_path: Path
+) -> None:
     ended = fedscal("run", "--resume", tiny_runs["fedscal"], "--out", tmp_path / "x")
     assert ended.code == 2
     assert "--out" in ended.error
 
 
-def test_resume_of_a_finished_run_changes_nothing(fedscal, tiny_runs, copy_of):
+def test_resume_of_a_finished_run_changes_nothing(
+    fedscal: Zygote, tiny_runs: dict[str, Path], copy_of: Copy
+) -> None:
     run = copy_of(tiny_runs["fedmoon"])
     assert fedscal("run", "--resume", run, "--quiet", "--no-report").code == 0
     assert same_result(run, tiny_runs["fedmoon"])
 
 
-def test_resume_after_a_hand_edited_spec_is_refused(fedscal, tiny_runs, copy_of):
+def test_resume_after_a_hand_edited_spec_is_refused(
+    fedscal: Zygote, tiny_runs: dict[str, Path], copy_of: Copy
+) -> None:
     """Half of the rounds with one learning rate and half with another is a run of no spec."""
     run = copy_of(tiny_runs["fedscal"])
     (run / "summary.json").unlink()
@@ -183,7 +209,7 @@ def test_resume_after_a_hand_edited_spec_is_refused(fedscal, tiny_runs, copy_of)
 
 
 @pytest.mark.parametrize("name", ["with space", "ünïcöde 数字", "-dash", "a'quote\"", "x" * 200])
-def test_a_run_directory_may_have_any_name(fedscal, tmp_path, name):
+def test_a_run_directory_may_have_any_name(fedscal: Zygote, tmp_path: Path, name: str) -> None:
     run = tmp_path / name / "run"
     no_drawings = "import fedscal.report.page as p; p._exhibits = lambda run, wanted: []"
     ended = fedscal("run", *TINY, "rounds=1", "--json", "--out", run, before=no_drawings)
@@ -194,21 +220,25 @@ def test_a_run_directory_may_have_any_name(fedscal, tmp_path, name):
 
 
 @pytest.mark.parametrize("option", ["--out", "--resume"])
-def test_a_name_that_is_too_long_is_refused_with_the_path(fedscal, tmp_path, option):
+def test_a_name_that_is_too_long_is_refused_with_the_path(
+    fedscal: Zygote, tmp_path: Path, option: str
+) -> None:
     words = TINY if option == "--out" else []
     ended = fedscal("run", *words, option, tmp_path / ("x" * 300))
     assert ended.code in (2, 7), ended.err
     assert "xxxxx" in ended.error
 
 
-def test_a_run_needs_no_home_and_no_locale(fedscal, tmp_path, cache):
+def test_a_run_needs_no_home_and_no_locale(fedscal: Zygote, tmp_path: Path, cache: Path) -> None:
     before = "import os; [os.environ.pop(n, None) for n in ('HOME', 'LANG', 'LC_ALL', 'TERM', 'COLUMNS')]"
     run = tmp_path / "run"
     ended = fedscal("run", *TINY, "rounds=1", "--out", run, env={"LC_ALL": "C"}, before=before)
     assert ended.code == 0, ended.err
 
 
-def test_another_folder_beside_the_checkpoints_is_passed_over(fedscal, tiny_runs, copy_of):
+def test_another_folder_beside_the_checkpoints_is_passed_over(
+    fedscal: Zygote, tiny_runs: dict[str, Path], copy_of: Copy
+) -> None:
     """A file manager's copy must not stop a run."""
     run: Path = copy_of(tiny_runs["fedscal"])
     (run / "checkpoints" / "round-0003 (copy)").mkdir()

@@ -12,14 +12,27 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import DIGITS, PROGRAM, TINY, WITH_TINY, Zygote, environment, program, rows, summary
+from harness import (
+    DIGITS,
+    PROGRAM,
+    TINY,
+    WITH_TINY,
+    Copy,
+    Ended,
+    Words,
+    Zygote,
+    environment,
+    program,
+    rows,
+    summary,
+)
 from safetensors import safe_open
 
 DOMAINS = {"optdigits", "font"}
 
 
 @pytest.fixture(scope="module")
-def run_and_output(cache, tmp_path_factory):
+def run_and_output(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
     """One run by the installed program, with the report and all it prints."""
     run = tmp_path_factory.mktemp("end to end ünïcode") / "run"
     ended = program(cache, "run", *DIGITS, "--out", run)
@@ -27,7 +40,7 @@ def run_and_output(cache, tmp_path_factory):
     return run, ended
 
 
-def test_a_run_leaves_every_promised_file(run_and_output):
+def test_a_run_leaves_every_promised_file(run_and_output: tuple[Path, Ended]) -> None:
     run, _ = run_and_output
     names = {path.name for path in run.iterdir()}
     assert names >= {"spec.toml", "metrics.jsonl", "summary.json", "checkpoints", "model", "report.html"}
@@ -35,7 +48,7 @@ def test_a_run_leaves_every_promised_file(run_and_output):
     assert sorted(p.name for p in (run / "checkpoints").glob("round-*")) == ["round-0001", "round-0002"]
 
 
-def test_the_summary_has_every_promised_key(run_and_output):
+def test_the_summary_has_every_promised_key(run_and_output: tuple[Path, Ended]) -> None:
     found = summary(run_and_output[0])
     names = ("benchmark", "source", "method", "adaptation", "seed", "rounds")
     assert tuple(found[name] for name in names) == ("digits", "mnist", "fedscal", "shot", 0, 2)
@@ -54,7 +67,9 @@ def test_the_summary_has_every_promised_key(run_and_output):
 
 
 @pytest.mark.parametrize("name", ["last", "selected", "source"])
-def test_a_model_has_weights_and_a_card_with_ordered_classes(run_and_output, name):
+def test_a_model_has_weights_and_a_card_with_ordered_classes(
+    run_and_output: tuple[Path, Ended], name: str
+) -> None:
     folder = run_and_output[0] / "model"
     card = json.loads((folder / f"{name}.json").read_text())
     assert card["classes"] == list("0123456789")
@@ -65,14 +80,16 @@ def test_a_model_has_weights_and_a_card_with_ordered_classes(run_and_output, nam
         assert card["weights_sha256"] == summary(run_and_output[0])["weights_sha256"]
 
 
-def test_the_report_asks_the_network_for_nothing(run_and_output):
+def test_the_report_asks_the_network_for_nothing(run_and_output: tuple[Path, Ended]) -> None:
     page = (run_and_output[0] / "report.html").read_text()
     assert "<html" in page
     fetched = r"""(?:src|href|action|data)\s*=\s*["']?\s*(?:https?:)?//|url\(\s*["']?(?:https?:)?//|@import"""
     assert not re.search(fetched, page, re.IGNORECASE)
 
 
-def test_not_in_a_terminal_the_program_prints_plain_lines_and_a_table(run_and_output):
+def test_not_in_a_terminal_the_program_prints_plain_lines_and_a_table(
+    run_and_output: tuple[Path, Ended],
+) -> None:
     run, ended = run_and_output
     assert ended.err == ""
     assert "\x1b" not in ended.out
@@ -82,14 +99,14 @@ def test_not_in_a_terminal_the_program_prints_plain_lines_and_a_table(run_and_ou
     assert f"run: {run}" in ended.out
 
 
-def test_no_secret_of_the_environment_is_written_down(tmp_path, fedscal, cache):
+def test_no_secret_of_the_environment_is_written_down(tmp_path: Path, fedscal: Zygote, cache: Path) -> None:
     secret = "hunter2-in-no-file"
     ended = fedscal("run", *TINY, "rounds=1", "--out", tmp_path / "run", env={"API_TOKEN": secret})
     assert ended.code == 0, ended.err
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and secret.encode() in p.read_bytes()]
 
 
-def test_json_is_alone_on_stdout(fedscal, tmp_path):
+def test_json_is_alone_on_stdout(fedscal: Zygote, tmp_path: Path) -> None:
     ended = fedscal("run", *TINY, "--json", "--no-report", "--out", tmp_path / "run")
     assert ended.code == 0, ended.err
     printed = json.loads(ended.out)
@@ -98,13 +115,13 @@ def test_json_is_alone_on_stdout(fedscal, tmp_path):
     assert ended.err == ""
 
 
-def test_quiet_prints_nothing(fedscal, tmp_path):
+def test_quiet_prints_nothing(fedscal: Zygote, tmp_path: Path) -> None:
     ended = fedscal("run", *TINY, "--quiet", "--out", tmp_path / "run")
     assert (ended.code, ended.out, ended.err) == (0, "", "")
     assert (tmp_path / "run" / "report.html").exists()
 
 
-def test_without_out_a_run_makes_its_own_directory_below_runs(fedscal, tmp_path):
+def test_without_out_a_run_makes_its_own_directory_below_runs(fedscal: Zygote, tmp_path: Path) -> None:
     ended = fedscal("run", *TINY, "rounds=1", "--json", "--no-report", cwd=tmp_path)
     assert ended.code == 0, ended.err
     assert [path.parent.name for path in tmp_path.rglob("summary.json")] == [
@@ -113,11 +130,11 @@ def test_without_out_a_run_makes_its_own_directory_below_runs(fedscal, tmp_path)
     assert not list(tmp_path.rglob("report.html"))
 
 
-def test_a_terminal_shows_a_progress_bar_to_the_end(tmp_path, cache):
+def test_a_terminal_shows_a_progress_bar_to_the_end(tmp_path: Path, cache: Path) -> None:
     """The bar is another code path than the lines: a crash in it would cost every user at a terminal."""
     main, side = pty.openpty()
     env = environment(cache, TERM="xterm-256color")
-    command = [*WITH_TINY, "run", *TINY, "rounds=1", "--no-report", "--out", tmp_path / "run"]
+    command = [*WITH_TINY, "run", *TINY, "rounds=1", "--no-report", "--out", str(tmp_path / "run")]
     with subprocess.Popen(command, stdin=side, stdout=side, stderr=side, env=env) as process:
         os.close(side)
         text = _read_all(main)
@@ -142,7 +159,9 @@ def _read_all(handle: int) -> str:
     return data.decode(errors="replace")
 
 
-def test_report_rewrites_the_page_of_a_run(fedscal, tiny_runs, copy_of):
+def test_report_rewrites_the_page_of_a_run(
+    fedscal: Zygote, tiny_runs: dict[str, Path], copy_of: Copy
+) -> None:
     run = copy_of(tiny_runs["fedscal"])
     page = run / "report.html"
     page.write_text("an old one")
@@ -152,7 +171,9 @@ def test_report_rewrites_the_page_of_a_run(fedscal, tiny_runs, copy_of):
     assert "<svg" in page.read_text()
 
 
-def test_report_of_several_runs_is_one_page(fedscal, tiny_runs, tmp_path):
+def test_report_of_several_runs_is_one_page(
+    fedscal: Zygote, tiny_runs: dict[str, Path], tmp_path: Path
+) -> None:
     ended = fedscal("report", *tiny_runs.values(), "--out", tmp_path / "both.html")
     assert ended.code == 0, ended.err
     page = (tmp_path / "both.html").read_text()
@@ -160,7 +181,7 @@ def test_report_of_several_runs_is_one_page(fedscal, tiny_runs, tmp_path):
         assert method in page.lower()
 
 
-def test_report_of_a_directory_without_a_run_is_refused(fedscal, tmp_path):
+def test_report_of_a_directory_without_a_run_is_refused(fedscal: Zygote, tmp_path: Path) -> None:
     ended = fedscal("report", tmp_path)
     assert ended.code == 2
     assert str(tmp_path) in ended.error
@@ -175,7 +196,9 @@ def test_report_of_a_directory_without_a_run_is_refused(fedscal, tmp_path):
         (["data", "list"], ["digits", "optdigits"]),
     ],
 )
-def test_a_list_names_everything_in_text_and_in_json(fedscal, cache, command, words):
+def test_a_list_names_everything_in_text_and_in_json(
+    fedscal: Zygote, cache: Path, command: list[str], words: list[str]
+) -> None:
     text, as_json = fedscal(*command), fedscal(*command, "--json")
     assert (text.code, as_json.code) == (0, 0)
     assert json.loads(as_json.out)
@@ -184,7 +207,7 @@ def test_a_list_names_everything_in_text_and_in_json(fedscal, cache, command, wo
         assert word in as_json.out
 
 
-def test_doctor_finds_this_machine_fit(fedscal, cache):
+def test_doctor_finds_this_machine_fit(fedscal: Zygote, cache: Path) -> None:
     ended = fedscal("doctor", "--json")
     findings = {row["check"]: row for row in json.loads(ended.out)}
     assert findings["training step"]["ok"]
@@ -192,7 +215,7 @@ def test_doctor_finds_this_machine_fit(fedscal, cache):
     assert "training step" in fedscal("doctor").out
 
 
-def test_doctor_sees_a_cache_that_cannot_be_written(fedscal, tmp_path):
+def test_doctor_sees_a_cache_that_cannot_be_written(fedscal: Zygote, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     ended = fedscal("doctor", "--json", cache=tmp_path / "file" / "cache")
     findings = {row["check"]: row for row in json.loads(ended.out)}
@@ -201,7 +224,7 @@ def test_doctor_sees_a_cache_that_cannot_be_written(fedscal, tmp_path):
     assert str(tmp_path) in findings["cache"]["found"]
 
 
-def test_data_get_builds_once_and_check_finds_it_whole(fedscal, tmp_path):
+def test_data_get_builds_once_and_check_finds_it_whole(fedscal: Zygote, tmp_path: Path) -> None:
     refused = fedscal("data", "check", "tiny", cache=tmp_path)
     assert refused.code == 3
     assert "data get" in refused.error
@@ -215,20 +238,20 @@ def test_data_get_builds_once_and_check_finds_it_whole(fedscal, tmp_path):
     assert fedscal("data", "check", "tiny", cache=tmp_path).code == 0
 
 
-def test_the_source_model_is_trained_once(fedscal, tmp_path):
+def test_the_source_model_is_trained_once(fedscal: Zygote, tmp_path: Path) -> None:
     first, second = (json.loads(fedscal("pretrain", *TINY, "--json", cache=tmp_path).out) for _ in range(2))
     assert (first["cached"], second["cached"]) == (False, True)
     assert first["path"] == second["path"]
     assert first["accuracy"] == second["accuracy"]
 
 
-def test_the_source_model_of_another_seed_is_another(fedscal, cache):
+def test_the_source_model_of_another_seed_is_another(fedscal: Zygote, cache: Path) -> None:
     paths = {json.loads(fedscal("pretrain", *TINY, f"seed={n}", "--json").out)["path"] for n in (0, 1)}
     assert len(paths) == 2
 
 
 @pytest.mark.parametrize("method", ["source-only", "loa"])
-def test_methods_without_a_shared_model_run_and_resume(fedscal: Zygote, tmp_path, method):
+def test_methods_without_a_shared_model_run_and_resume(fedscal: Zygote, tmp_path: Path, method: str) -> None:
     run = tmp_path / "run"
     assert fedscal("run", *TINY, f"method={method}", "--quiet", "--no-report", "--out", run).code == 0
     before = summary(run)["weights_sha256"]
@@ -236,7 +259,9 @@ def test_methods_without_a_shared_model_run_and_resume(fedscal: Zygote, tmp_path
     assert summary(run)["weights_sha256"] == before
 
 
-def test_a_recipe_of_the_package_and_the_environment_come_before_the_command_line(fedscal, tmp_path):
+def test_a_recipe_of_the_package_and_the_environment_come_before_the_command_line(
+    fedscal: Zygote, tmp_path: Path
+) -> None:
     recipe = tmp_path / "my.toml"
     recipe.write_text('benchmark = "tiny"\nrounds = 3\nseed = 1\nmethod = "fedloa"\n')
     env = {"FEDSCAL_ROUNDS": "2", "FEDSCAL_SEED": "2"}
@@ -247,7 +272,7 @@ def test_a_recipe_of_the_package_and_the_environment_come_before_the_command_lin
     assert (found["method"], found["rounds"], found["seed"]) == ("fedloa", 2, 3)
 
 
-def test_a_reader_that_goes_away_is_no_error(cache):
+def test_a_reader_that_goes_away_is_no_error(cache: Path) -> None:
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {PROGRAM} keys | head -1"],
         capture_output=True,
@@ -258,9 +283,9 @@ def test_a_reader_that_goes_away_is_no_error(cache):
     assert done.stderr == ""
 
 
-def test_a_terminal_without_unicode_still_shows_the_result(cache, tmp_path):
+def test_a_terminal_without_unicode_still_shows_the_result(cache: Path, tmp_path: Path) -> None:
     """PYTHONIOENCODING is read at start-up, so here it is the real program."""
-    words = ["run", *TINY, "rounds=1", "--no-report", "--out", tmp_path / "rün"]
+    words: Words = ["run", *TINY, "rounds=1", "--no-report", "--out", tmp_path / "rün"]
     ended = program(cache, *words, command=WITH_TINY, env={"PYTHONIOENCODING": "ascii"})
     assert ended.code == 0, ended.err
     assert "average" in ended.out

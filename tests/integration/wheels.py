@@ -34,14 +34,14 @@ def install(wheel: Path, folder: Path, *extras: str) -> None:
 def install_afresh(wheel: Path, folder: Path, *extras: str) -> None:
     """Make an environment as a user does: with pip, from an index, minutes."""
     venv.create(folder, with_pip=True)
-    pip = [folder / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check"]
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check"]
     _call(*pip, "--constraint", ROOT / "constraints.txt", f"{wheel}[{','.join(extras)}]")
 
 
 def _link(name: str, packages: Path) -> None:
     """Link the modules and the metadata of an installed distribution."""
     for entry in {file.parts[0] for file in metadata.files(name) or []} - {"..", "__pycache__"}:
-        (packages / entry).symlink_to(metadata.distribution(name).locate_file(entry))
+        (packages / entry).symlink_to(str(metadata.distribution(name).locate_file(entry)))
 
 
 def _call(*words: str | Path, cwd: Path | None = None) -> None:

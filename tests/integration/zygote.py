@@ -16,6 +16,8 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import tiny
 
@@ -30,15 +32,15 @@ _PYTHON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python_with_
 _POINTS = ("replace", "rename", "unlink", "rmdir", "mkdir")
 
 
-def die_at(point, count_file):
+def die_at(point: int, count_file: str) -> None:
     """SIGKILL this process right before its ``point``-th change of the file system; count them all.
 
     Where two points have the same files on disk (an fsync, a directory that is there), one is enough.
     """
     count = 0
 
-    def wrap(name, real):
-        def counted(path, *args, **kwargs):
+    def wrap(name: str, real: Callable[..., None]) -> Callable[..., None]:
+        def counted(path: str, *args: Any, **kwargs: Any) -> None:
             nonlocal count
             if not (name == "mkdir" and os.path.isdir(path)):
                 count += 1
@@ -54,7 +56,7 @@ def die_at(point, count_file):
         setattr(os, name, wrap(name, getattr(os, name)))
 
 
-def child(request):
+def child(request: dict[str, Any]) -> None:
     """Become the program."""
     os.setsid()
     for number, name in ((1, "stdout"), (2, "stderr")):
@@ -72,12 +74,12 @@ def child(request):
         exec(request["before"], {})  # a test's own sabotage
     sys.argv = ["fedscal", *request["argv"]]
     sys.executable = _PYTHON
-    os.fsync = lambda handle: None  # it waits for the disk, and no test here cuts the power
+    os.fsync = lambda fd: None  # it waits for the disk, and no test here cuts the power
     signal.signal(signal.SIGINT, signal.default_int_handler)
     fedscal.cli.main()
 
 
-def warm_up():
+def warm_up() -> None:
     """Let the command line import what it imports at its first use, which every child would repeat."""
     sys.argv = ["fedscal", "keys", "--json"]
     with (
@@ -88,7 +90,7 @@ def warm_up():
         fedscal.cli.main()
 
 
-def fork(request):
+def fork(request: dict[str, Any]) -> int:
     """Start a child and return its pid."""
     pid = os.fork()
     if pid:
@@ -106,7 +108,7 @@ def fork(request):
         os._exit(code)
 
 
-def wait(pid, seconds):
+def wait(pid: int, seconds: float) -> int | None:
     """Return the child's exit code, negative for a signal; None if it still runs after so many seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -117,19 +119,19 @@ def wait(pid, seconds):
     return None
 
 
-def main():
+def main() -> None:
     """Serve requests."""
     warm_up()
     gc.freeze()  # a collection in a child would copy every page
-    running = set()
+    running: set[int] = set()
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
             answer = wait(request["wait"], request["seconds"])
             running -= set() if answer is None else {request["wait"]}
         else:
-            answer = fork(request)
-            running.add(answer)
+            answer = pid = fork(request)
+            running.add(pid)
         print(json.dumps(answer), flush=True)
     for pid in running:  # what a test that failed left running, its workers too
         with contextlib.suppress(ProcessLookupError):

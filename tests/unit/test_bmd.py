@@ -13,7 +13,7 @@ from fedscal.client.terms.bmd import (
     nearest_class,
     symmetric_cross_entropy,
 )
-from toys import fixed_step, prediction, sure
+from toys import backward, fixed_step, sure, sweep
 
 AXES = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])
 """One prototype a class: class 0 points right, class 1 up."""
@@ -72,7 +72,7 @@ def test_symmetric_cross_entropy_adds_the_reverse_direction() -> None:
 
 def test_symmetric_cross_entropy_survives_a_label_without_mass() -> None:
     logits = torch.zeros(1, 2, requires_grad=True)
-    symmetric_cross_entropy(logits, torch.tensor([[1.0, 0.0]])).backward()
+    backward(symmetric_cross_entropy(logits, torch.tensor([[1.0, 0.0]])))
     assert logits.grad is not None
     assert torch.isfinite(logits.grad).all()
 
@@ -101,9 +101,9 @@ def test_information_maximisation_is_added_unless_refused() -> None:
 
 
 def test_each_batch_hands_the_moved_prototypes_to_the_next() -> None:
-    sweep = prediction(sure(0.9, 0.2, 0.6, 0.4), torch.eye(4)[:, :2] + 0.1)
+    whole = sweep(sure(0.9, 0.2, 0.6, 0.4), torch.eye(4)[:, :2] + 0.1)
     term = Bmd(prototype_momentum=0.5)
-    first = term.prepare(sweep, None)
+    first = term.prepare(whole, None)
     kept = first["prototypes"].clone()
     _, second = term.loss(fixed_step(sure(0.9, 0.2), indices=[0, 1]), first)
     assert torch.equal(first["prototypes"], kept), "the state that went in is untouched"

@@ -25,7 +25,7 @@ from fedscal.methods import build_objective
 from fedscal.models.network import Network
 from fedscal.runtime import service as site_module
 from fedscal.runtime.service import ClientService
-from toys import NoiseViews, client_data, tiny_network
+from toys import NoiseViews, client_data, tensor_of, tiny_network
 
 TRAINING = Training(epochs=2, batch_size=4)
 
@@ -199,15 +199,12 @@ def test_inputs_are_left_untouched() -> None:
     network, data = tiny_network(seed=1), client_data(6)
     package = Package(3, 0.05, {"server": weights.snapshot(tiny_network(seed=2).state_dict())})
     memory = {"previous": weights.snapshot(tiny_network(seed=3).state_dict())}
-    before = [
-        weights.digest(package.models["server"]),
-        weights.digest(memory["previous"]),
-        data.images.clone(),
-    ]
+    before = [weights.digest(package.models["server"]), weights.digest(memory["previous"])]
+    images = tensor_of(data.images).clone()
     objective = build_objective("fedmoon", "shot", {})
     _, kept = local_update(package, memory, data, objective, TRAINING, Streams(0, "a", 3), network)
-    assert [weights.digest(package.models["server"]), weights.digest(memory["previous"])] == before[:2]
-    assert torch.equal(data.images, before[2])
+    assert [weights.digest(package.models["server"]), weights.digest(memory["previous"])] == before
+    assert torch.equal(tensor_of(data.images), images)
     assert kept["previous"] is not memory["previous"]
 
 
@@ -284,7 +281,7 @@ def test_a_site_hands_no_label_to_training(monkeypatch: pytest.MonkeyPatch) -> N
     mark = 424_242
     handed: list[object] = []
 
-    def heard(*args: object) -> tuple[Reply, Memory]:
+    def heard(*args: Any) -> tuple[Reply, Memory]:
         handed.append(args)
         return local_update(*args)
 

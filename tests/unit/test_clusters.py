@@ -44,7 +44,7 @@ def test_the_silhouette_is_scikit_learns() -> None:
 def test_the_silhouette_tells_how_many_clusters_there_are(shifts: tuple[float, ...]) -> None:
     labels = by_silhouette(blobs(*shifts), most=8)
     assert len(set(labels.tolist())) == len(shifts)
-    assert all(len(set(part.tolist())) == 1 for part in labels.split(20))
+    assert all(len(set(part.tolist())) == 1 for part in torch.split(labels, 20))
 
 
 def test_points_in_one_place_are_one_cluster() -> None:

@@ -16,19 +16,20 @@ from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.folders.contact_sheet import contact_sheet
 from fedscal.data.labels import labels
+from toys import tensor_of
 
 
 def test_a_sheet_shows_the_first_images_of_each_class(toy_benchmark: Benchmark) -> None:
     named = replace(toy_benchmark, captions=lambda domain: [f"{domain}/{n}" for n in range(30)])
     picture, index = contact_sheet(named)
     rows = [line.split("\t") for line in index.splitlines()[1:]]
-    truth = labels(toy_benchmark, "dim")
+    truth = tensor_of(labels(toy_benchmark, "dim"))
     shown = [int(row[4]) for row in rows if row[2:4] == ["dim", "middle"]]
     assert shown == (truth == 1).nonzero().flatten()[:6].tolist()
     assert all(row[5] == f"{row[2]}/{row[4]}" for row in rows)
     sheet = np.array(Image.open(io.BytesIO(picture)))
     _, height, width = toy_benchmark.shape
-    first = cache.images(toy_benchmark, "plain")[int(rows[0][4])]
+    first = tensor_of(cache.images(toy_benchmark, "plain"))[int(rows[0][4])]
     assert (sheet[16 : 16 + height, 80 : 80 + width, 0] == first[0].numpy()).all()
 
 

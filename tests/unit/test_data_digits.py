@@ -16,6 +16,7 @@ from fedscal.data import cache, digits
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.labels import labels
 from fedscal.data.registry import BENCHMARKS, benchmark
+from toys import tensor_of
 
 DIGITS = benchmark("digits")
 COUNTS = {"mnist": 5000, "optdigits": 1797, "font": 840}
@@ -35,7 +36,7 @@ def ink(images: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("domain", COUNTS)
 def test_counts_and_classes(built: Benchmark, domain: str) -> None:
-    pixels, truth = cache.images(built, domain), labels(built, domain)
+    pixels, truth = tensor_of(cache.images(built, domain)), tensor_of(labels(built, domain))
     assert pixels.shape == (COUNTS[domain], *built.shape)
     assert pixels.dtype == torch.uint8
     sizes = truth.bincount(minlength=10)
@@ -46,7 +47,7 @@ def test_counts_and_classes(built: Benchmark, domain: str) -> None:
 
 @pytest.mark.parametrize("domain", COUNTS)
 def test_ink_is_white_on_black_and_never_missing(built: Benchmark, domain: str) -> None:
-    pixels = cache.images(built, domain)
+    pixels = tensor_of(cache.images(built, domain))
     assert pixels.amax(dim=(1, 2, 3)).min() > 200
     assert ink(pixels).max() < 128
     assert pixels[:, :, :, 0].float().mean() < ink(pixels).mean()
@@ -54,23 +55,26 @@ def test_ink_is_white_on_black_and_never_missing(built: Benchmark, domain: str) 
 
 @pytest.mark.parametrize("domain", COUNTS)
 def test_no_image_appears_twice(built: Benchmark, domain: str) -> None:
-    pixels = cache.images(built, domain).flatten(1)
-    assert len(pixels.unique(dim=0)) == len(pixels)
+    pixels = tensor_of(cache.images(built, domain)).flatten(1)
+    assert len(torch.unique(pixels, dim=0)) == len(pixels)
 
 
 @pytest.mark.parametrize("domain", COUNTS)
 def test_domains_are_shuffled_the_same_way_each_time(built: Benchmark, domain: str) -> None:
-    truth = labels(built, domain)
-    assert len(truth[: len(truth) // 10].unique()) == 10
+    truth = tensor_of(labels(built, domain))
+    assert len(torch.unique(truth[: len(truth) // 10])) == 10
     pixels, again = digits.build(domain)
-    assert torch.equal(pixels, cache.images(built, domain))
+    assert torch.equal(pixels, tensor_of(cache.images(built, domain)))
     assert torch.equal(again, truth)
 
 
 @pytest.mark.parametrize("domain", COUNTS)
 def test_labels_belong_to_their_images(built: Benchmark, domain: str) -> None:
     """The nearest of ten class means, made from one half, names most of the other half."""
-    pixels, truth = cache.images(built, domain).float().flatten(1), labels(built, domain)
+    pixels, truth = (
+        tensor_of(cache.images(built, domain)).float().flatten(1),
+        tensor_of(labels(built, domain)),
+    )
     half = len(truth) // 2
     means = torch.stack([pixels[:half][truth[:half] == digit].mean(dim=0) for digit in range(10)])
     guessed = torch.cdist(pixels[half:], means).argmin(dim=1)
@@ -82,7 +86,7 @@ def test_optdigits_enlarges_the_original(built: Benchmark) -> None:
         digits._inside("sklearn", "datasets/data/digits.csv.gz"), delimiter=",", dtype=np.float32
     )
     originals = torch.from_numpy(table[:, :-1]).view(-1, 8, 8)
-    enlarged = cache.images(built, "optdigits").float().squeeze(1)
+    enlarged = tensor_of(cache.images(built, "optdigits")).float().squeeze(1)
     # Corners of an enlargement are the corner pixels themselves: 0..16 there, 0..255 here.
     theirs = (originals[:, [0, 0, 7, 7], [0, 7, 0, 7]] * 255 / 16).round().sum(dim=0)
     ours = enlarged[:, [6, 6, 25, 25], [6, 25, 6, 25]].sum(dim=0)
@@ -91,7 +95,7 @@ def test_optdigits_enlarges_the_original(built: Benchmark) -> None:
 
 
 def test_mnist_is_padded_by_two(built: Benchmark) -> None:
-    pixels = cache.images(built, "mnist")
+    pixels = tensor_of(cache.images(built, "mnist"))
     assert pixels[:, :, 2:-2, 2:-2].sum() == pixels.sum()
 
 

@@ -137,6 +137,7 @@ print(total, memory() - before)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc to read the peak from")
 def test_going_through_images_does_not_fill_the_memory(tmp_path: Path) -> None:
     """Of 805 MB of pixels no more than half may ever be in the process's memory.
@@ -148,7 +149,7 @@ def test_going_through_images_does_not_fill_the_memory(tmp_path: Path) -> None:
         file.truncate(4096 * 3 * 256 * 256)
         file.seek(4095 * 3 * 256 * 256)
         file.write(b"\x07")
-    words = [sys.executable, "-c", _GO_THROUGH, tmp_path / "x.bin"]
+    words = [sys.executable, "-c", _GO_THROUGH, str(tmp_path / "x.bin")]
     ended = subprocess.run(words, capture_output=True, text=True, check=True)
     total, grown = map(int, ended.stdout.split())
     assert total == 7

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -175,7 +176,7 @@ def test_a_piece_computed_again_meets_the_same_chance() -> None:
     images = torch.randn(8, 1, SIDE, SIDE, dtype=torch.float64)
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        parts = [network(piece) for piece in images.split(3)]
+        parts = [network(piece) for piece in torch.split(images, 3)]
         joined = Prediction(torch.cat([p.features for p in parts]), torch.cat([p.logits for p in parts]))
         exact = gradients(network, whole_batch_loss(joined))
         torch.manual_seed(1)
@@ -243,7 +244,9 @@ model name\t: EPYC 7763
 """
 
 
-def test_the_kind_of_cpu_is_what_decides_its_arithmetic(monkeypatch, tmp_path) -> None:
+def test_the_kind_of_cpu_is_what_decides_its_arithmetic(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     path = tmp_path / "cpuinfo"
     monkeypatch.setattr(place, "_CPUINFO", path)
 
@@ -258,7 +261,7 @@ def test_the_kind_of_cpu_is_what_decides_its_arithmetic(monkeypatch, tmp_path) -
     assert platform.machine() in place.processor() or platform.processor() in place.processor()
 
 
-def test_other_kernels_make_another_kind(monkeypatch) -> None:
+def test_other_kernels_make_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     here = place.processor()
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "OTHER")
     assert place.processor() != here

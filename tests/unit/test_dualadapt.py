@@ -15,7 +15,7 @@ from fedscal.core.features import class_gaussians, discrepancy, probabilities, s
 from fedscal.core.types import Reply, Weights
 from fedscal.server.rule import Briefing, ServerState
 from fedscal.server.rules.dual_adapt import DualAdapt
-from toys import fixed_step, prediction, reply
+from toys import fixed_step, reply, sweep
 
 SOURCE = {"w": torch.zeros(1), "head.weight": torch.eye(2), "head.bias": torch.zeros(2)}
 GAUSSIANS = {"mean": 4 * torch.eye(2), "variance": torch.full((2, 2), 0.01)}
@@ -67,7 +67,7 @@ def test_the_term_measures_the_discrepancy_with_the_local_classifier() -> None:
 
 def test_the_report_is_the_classifier_and_the_mixture() -> None:
     term = LocalClassifier()
-    state = term.prepare(prediction(torch.tensor([[5.0, 0.0], [4.0, 0.0], [0.0, 5.0]])), None)
+    state = term.prepare(sweep(torch.tensor([[5.0, 0.0], [4.0, 0.0], [0.0, 5.0]])), None)
     told = term.report(state)
     assert told.keys() == {"weight", "bias", "mean", "variance", "share"}
     assert told["mean"].tolist() == [[4.5, 0.0], [0.0, 5.0]]

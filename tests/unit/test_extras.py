@@ -130,7 +130,7 @@ def test_extras_that_are_named_exist() -> None:
 
 def test_a_missing_package_is_named_with_its_extra() -> None:
     with pytest.raises(UsageError) as caught, from_extra("onnx", "ONNX"):
-        import no_such_package.part  # noqa: F401
+        import no_such_package.part  # type: ignore[import-not-found]  # noqa: F401
     assert str(caught.value) == "ONNX needs no_such_package: pip install 'fedscal[onnx]'"
     assert caught.value.exit_code == 2
 
@@ -138,12 +138,12 @@ def test_a_missing_package_is_named_with_its_extra() -> None:
 def test_a_package_that_is_broken_says_why() -> None:
     said = r"^ONNX cannot import json \(cannot import name 'no_such'.*: pip install 'fedscal\[onnx\]'$"
     with pytest.raises(UsageError, match=said), from_extra("onnx", "ONNX"):
-        from json import no_such  # noqa: F401
+        from json import no_such  # type: ignore[attr-defined]  # noqa: F401
 
 
 def test_a_module_of_ours_that_is_missing_is_a_bug() -> None:
     with pytest.raises(ModuleNotFoundError), from_extra("onnx", "ONNX"):
-        import fedscal.no_such_module  # noqa: F401
+        import fedscal.no_such_module  # type: ignore[import-not-found]  # noqa: F401
 
 
 def test_the_doctor_looks_through_the_extras_of_others(monkeypatch: pytest.MonkeyPatch) -> None:

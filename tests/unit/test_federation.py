@@ -142,7 +142,7 @@ def misbehave(client: ClientId, package: Package) -> list[Reply | Failure]:
     (good,) = echo(client, package)
     assert isinstance(good, Reply)
     w = good.weights["w"]
-    return {
+    answers: dict[ClientId, list[Reply | Failure]] = {
         "crash": [Failure("crash", "out of memory")],
         "double": [good, replace(good, weights=model(1e6))],
         "keys": [replace(good, weights={"w": w})],
@@ -150,7 +150,8 @@ def misbehave(client: ClientId, package: Package) -> list[Reply | Failure]:
         "shape": [replace(good, weights={**good.weights, "w": w[:1]})],
         "silent": [],
         "stranger": [replace(good, client="somebody")],
-    }.get(client, [good])
+    }
+    return answers.get(client, [good])
 
 
 def test_bad_clients_are_dropped_and_named_and_the_round_goes_on() -> None:

@@ -16,7 +16,7 @@ from fedscal.client.terms.two_phase import TwoPhase, mixup_loss
 from fedscal.core.types import Prediction, Reply
 from fedscal.server.rule import Briefing, ServerState
 from fedscal.server.rules.weighted_clusters import WeightedClusters, direction
-from toys import prediction, reply
+from toys import prediction, reply, sweep
 
 RULE = WeightedClusters()
 
@@ -133,13 +133,13 @@ def test_mixup_mixes_the_labels_as_it_mixes_the_images() -> None:
 
 def test_phase_two_splits_a_label_on_which_the_phases_disagree() -> None:
     term, axes = TwoPhase(), torch.eye(2)
-    first = term.prepare(prediction(9 * axes[[0, 0, 1]]), None)
+    first = term.prepare(sweep(9 * axes[[0, 0, 1]]), None)
     assert first["soft_labels"].tolist() == axes[[0, 0, 1]].tolist()
     assert first["agreement"].item() == 1
-    second = term.prepare(prediction(9 * axes[[0, 1, 1]]), first)
+    second = term.prepare(sweep(9 * axes[[0, 1, 1]]), first)
     assert second["soft_labels"].tolist() == [[1, 0], [0.5, 0.5], [0, 1]]
     assert second["agreement"].item() == pytest.approx(2 / 3)
-    third = term.prepare(prediction(9 * axes[[0, 0, 1]]), second)
+    third = term.prepare(sweep(9 * axes[[0, 0, 1]]), second)
     assert third["soft_labels"].tolist() == axes[[0, 0, 1]].tolist(), "phase one's labels last for the round"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,14 +34,14 @@ def fail_among(started: list[RunningProcess]) -> None:
         raise ValueError("trouble")
 
 
-def test_none_is_left_running_after_an_error():
+def test_none_is_left_running_after_an_error() -> None:
     started: list[RunningProcess] = []
     with pytest.raises(ValueError, match="trouble"):
         fail_among(started)
     assert [running.running for running in started] == [False, False]
 
 
-def test_one_that_does_not_obey_is_killed(monkeypatch):
+def test_one_that_does_not_obey_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedscal.flower.processes._GRACE", 0.5)
     heard: list[str] = []
     stubborn = (
@@ -58,8 +59,9 @@ def part(code: str, **more: Any) -> SupervisedProcess:
     return SupervisedProcess([sys.executable, "-c", code], pause=0.0, **more)
 
 
-def test_a_part_that_ends_is_started_again_until_its_lives_are_over(tmp_path):
-    log, heard = tmp_path / "log", []
+def test_a_part_that_ends_is_started_again_until_its_lives_are_over(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    heard: list[str] = []
     with supervised() as parts:
         parts.append(part("import time; time.sleep(60)"))
         parts.append(part(f"open({str(log)!r}, 'a').write('x'); print('Exit Code: 305')", attempts=3))
@@ -74,7 +76,7 @@ def test_a_part_that_ends_is_started_again_until_its_lives_are_over(tmp_path):
     assert not steady.running
 
 
-def test_a_part_that_is_not_healthy_is_ended_and_started_again(tmp_path):
+def test_a_part_that_is_not_healthy_is_ended_and_started_again(tmp_path: Path) -> None:
     heard: list[str] = []
     verdicts = iter([True, False])
     with supervised() as parts:
@@ -85,17 +87,19 @@ def test_a_part_that_is_not_healthy_is_ended_and_started_again(tmp_path):
         assert first.process.wait(10) == -9
         while parts[0].running is first:
             parts[0].check(heard.append)
-        assert parts[0].running.running
+        again = parts[0].running
+        assert again is not None
+        assert again.running
     assert any("has lost its connection" in line for line in heard)
 
 
-def test_the_words_of_a_run_become_its_error():
+def test_the_words_of_a_run_become_its_error() -> None:
     assert isinstance(parse_error(f"{ENDED} 5: b did not come within 3 s."), TooFewClients)
     assert str(parse_error(f"{ENDED} 3: b has another class list: x")) == "b has another class list: x"
     assert isinstance(parse_error(f"{ENDED} 3: x"), DataRefused)
 
 
-def test_nothing_is_sent_home_fetched_or_installed(tmp_path):
+def test_nothing_is_sent_home_fetched_or_installed(tmp_path: Path) -> None:
     env = environment(tmp_path / "home")
     assert env["FLWR_TELEMETRY_ENABLED"] == "0"
     assert env["FLWR_DISABLE_UPDATE_CHECK"] == "1"
@@ -103,6 +107,6 @@ def test_nothing_is_sent_home_fetched_or_installed(tmp_path):
     assert env["FLWR_HOME"] == str(tmp_path / "home")
 
 
-def test_a_program_that_is_not_installed_is_named_with_its_extra():
+def test_a_program_that_is_not_installed_is_named_with_its_extra() -> None:
     with pytest.raises(UsageError, match=r"fedscal\[flower\]"):
         flower_program("flower-nonsense")

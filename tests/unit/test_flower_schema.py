@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from fedscal.client.style import style
 from fedscal.core import weights
-from fedscal.core.types import Package
-from fedscal.flower.schema import FAILURE, NotAllowed, Schemas, handshake
+from fedscal.core.types import Groups, Package
+from fedscal.flower.schema import FAILURE, NotAllowed, Schema, Schemas, handshake
 from fedscal.methods import METHODS, build_objective, build_rule
 from toys import CLASSES, SIDE, tiny_network
 
@@ -47,11 +49,11 @@ def schemas(method: str = "fedloa") -> Schemas:
     return Schemas(objective, rule, METHODS[method].profile, 1, SOURCE, CLASSES, (1, SIDE, SIDE))
 
 
-def training(method: str = "fedloa"):
+def training(method: str = "fedloa") -> Schema:
     return schemas(method).training("clinic-a", 9, PACKAGE, "fp32")
 
 
-def test_what_is_on_the_list_passes():
+def test_what_is_on_the_list_passes() -> None:
     training().check(TRAINED, {"weights": SOURCE})
     schemas().evaluation("clinic-a", 9).check({**EVERY, "metrics": METRICS}, {})
     handshake("clinic-a").check({**EVERY, "domain": "north", "images": 9}, {})
@@ -86,13 +88,13 @@ def test_what_is_on_the_list_passes():
     ],
     ids=str,
 )
-def test_what_is_not_on_the_list_does_not(more):
+def test_what_is_not_on_the_list_does_not(more: dict[str, Any]) -> None:
     with pytest.raises(NotAllowed, match=next(iter(more))):
         training().check({**TRAINED, **more}, {"weights": SOURCE})
 
 
 @pytest.mark.parametrize("reason", ["cannot read /data/scan.png", "x" * 301, "a\nb", "a\u2028b", 7, None])
-def test_a_refusal_is_one_sentence_without_a_path(reason):
+def test_a_refusal_is_one_sentence_without_a_path(reason: object) -> None:
     with pytest.raises(NotAllowed, match="refused is"):
         FAILURE.check({"refused": reason}, {})
 
@@ -108,12 +110,12 @@ def test_a_refusal_is_one_sentence_without_a_path(reason):
         ({}, "is missing"),
     ],
 )
-def test_only_the_models_own_tensors_pass(groups, odd):
+def test_only_the_models_own_tensors_pass(groups: Groups, odd: str) -> None:
     with pytest.raises(NotAllowed, match=odd):
         training().check(TRAINED, groups)
 
 
-def test_a_report_is_held_to_the_methods_row_by_name_and_shape():
+def test_a_report_is_held_to_the_methods_row_by_name_and_shape() -> None:
     matrix, row = torch.zeros(CLASSES, 5), torch.zeros(CLASSES)
     told = {"weight": matrix, "bias": row, "mean": matrix, "variance": matrix, "share": row}
     training("dualadapt").check(TRAINED, {"weights": SOURCE, "report:local_classifier": told})
@@ -122,7 +124,7 @@ def test_a_report_is_held_to_the_methods_row_by_name_and_shape():
             training("dualadapt").check(TRAINED, {"weights": SOURCE, "report:local_classifier": odd})
 
 
-def test_a_profile_is_held_to_the_methods_row_by_name_and_shape():
+def test_a_profile_is_held_to_the_methods_row_by_name_and_shape() -> None:
     schema = schemas("ladd").profile("clinic-a")
     told = style(torch.ones(4, 1, SIDE, SIDE, dtype=torch.uint8))
     schema.check(EVERY, {"profile": told})

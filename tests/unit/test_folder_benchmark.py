@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,11 @@ from PIL import Image
 
 import fedscal
 from fedscal.core.errors import DataRefused
+from fedscal.core.types import Progress
 from fedscal.data.folders import benchmark as module
 from fedscal.data.folders.benchmark import Folder, folder_benchmark
+from fedscal.data.folders.decoded import Decoded, decoded
+from fedscal.data.folders.tree import File
 
 
 @pytest.fixture
@@ -40,11 +44,10 @@ def test_files_are_looked_at_once_however_often_they_are_used(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[str] = []
-    real = module.decoded
 
-    def counted(*args: object) -> object:
-        looks.append(str(args[3]))
-        return real(*args)  # type: ignore[arg-type]
+    def counted(sources: Sequence[File], side: int, progress: Progress | None, name: str) -> Decoded:
+        looks.append(name)
+        return decoded(sources, side, progress, name)
 
     monkeypatch.setattr(module, "decoded", counted)
     found = folder(root)

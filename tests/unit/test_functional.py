@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedscal import losses as functional
+from toys import backward, tensor_of
 
 LOG3 = math.log(3)
 TWO = torch.tensor([[0.0, 0.0], [LOG3, 0.0]])
@@ -53,9 +54,9 @@ def test_a_class_without_any_mass_adds_nothing_to_diversity() -> None:
 def test_entropy_of_an_overconfident_prediction_is_zero_with_a_finite_gradient() -> None:
     logits = torch.tensor([[500.0, 0.0]], requires_grad=True)
     value = functional.prediction_entropy(logits)
-    value.backward()
+    backward(value)
     assert value.item() == 0
-    assert torch.isfinite(logits.grad).all()
+    assert torch.isfinite(tensor_of(logits.grad)).all()
 
 
 def test_soft_prototypes_are_means_weighted_by_probability() -> None:
@@ -164,10 +165,10 @@ def test_scal_is_the_weighted_sum_over_two_teachers_of_what_each_is_sure_of() ->
     assert parts.server.item() == pytest.approx(math.log(4), abs=1e-6)
     assert (parts.kept_local.tolist(), parts.kept_server.tolist()) == ([True, False], [True, True])
     # d(-log q_y)/dz = q - onehot(y): 2 (-1/4, 1/4) of the client's, 0.5/2 (3/4, -3/4) of the server's.
-    loss.backward()
+    backward(loss)
     assert (weak.grad, server.grad) == (None, None), "no gradient reaches a teacher"
-    assert strong.grad[0].tolist() == pytest.approx([-0.5 + 0.1875, 0.5 - 0.1875])
-    assert strong.grad[1].tolist() == pytest.approx([0.1875, -0.1875])
+    assert tensor_of(strong.grad)[0].tolist() == pytest.approx([-0.5 + 0.1875, 0.5 - 0.1875])
+    assert tensor_of(strong.grad)[1].tolist() == pytest.approx([0.1875, -0.1875])
 
 
 def test_scal_without_a_teacher_leaves_its_part_out() -> None:
@@ -184,9 +185,9 @@ def test_the_mean_runs_over_the_kept_only() -> None:
 def test_nothing_kept_is_zero_with_a_zero_gradient() -> None:
     losses = torch.tensor([1.0, 5.0], requires_grad=True)
     value = functional.kept_mean(losses, torch.tensor([False, False]))
-    value.backward()
+    backward(value)
     assert value.item() == 0
-    assert losses.grad.tolist() == [0, 0]
+    assert tensor_of(losses.grad).tolist() == [0, 0]
 
 
 def test_alignment_is_minus_log_q_on_the_logits() -> None:
@@ -249,9 +250,8 @@ def test_contrast_is_a_mean_over_images() -> None:
 
 def test_diversity_has_a_finite_slope_where_a_class_has_no_mass_at_all() -> None:
     logits = torch.tensor([[200.0, 0.0], [200.0, 0.0]], requires_grad=True)  # e^-200 underflows to 0
-    functional.negative_diversity(logits).backward()
-    assert logits.grad is not None
-    assert torch.isfinite(logits.grad).all()
+    backward(functional.negative_diversity(logits))
+    assert torch.isfinite(tensor_of(logits.grad)).all()
 
 
 def test_equal_values_have_no_skewness_whatever_rounding_makes_of_their_deviation() -> None:

@@ -15,11 +15,11 @@ from fedscal.data import cache
 from fedscal.data.icons import archive, benchmark, draw, npm
 from fedscal.data.icons.archive import first_of_each, notice
 from fedscal.data.icons.benchmark import ICONS, ICONS_64
-from fedscal.data.icons.lock import packages
-from fedscal.data.icons.rules import rules
+from fedscal.data.icons.rules import packages, rules
 from fedscal.data.labels import labels
 from icon_packages import archive_files, icon_set, package, sketches, whole_lock
 from icon_packages import tarball as packed
+from toys import tensor_of
 
 CANVAS = {"width": 24, "height": 24}
 SQUARE = '<path fill="currentColor" d="M2 3h6v6H2z"/>'
@@ -148,10 +148,10 @@ def test_without_the_archive_the_command_to_get_it_is_said(
 @pytest.mark.usefixtures("shared_cache")
 def test_both_sizes_show_the_same_images_in_the_same_order() -> None:
     for domain in benchmark.DOMAINS:
-        small, large = cache.images(ICONS, domain), cache.images(ICONS_64, domain)
+        small, large = (tensor_of(cache.images(row, domain)) for row in (ICONS, ICONS_64))
         pooled = torch.nn.functional.avg_pool2d(large.double(), 2).round()
         assert torch.equal(small.double(), pooled)
-        assert torch.equal(labels(ICONS, domain), labels(ICONS_64, domain))
+        assert torch.equal(*(tensor_of(labels(row, domain)) for row in (ICONS, ICONS_64)))
 
 
 @pytest.mark.usefixtures("shared_cache")
@@ -164,7 +164,7 @@ def test_groups_are_sets_and_each_sketch_is_its_own() -> None:
         assert len(names) == len(groups) == len(cache.images(ICONS, domain))
         key = [name if domain == "sketch" else name.partition(":")[0] for name in names]
         pairs = set(zip(key, groups.tolist(), strict=True))
-        assert len(pairs) == len(set(key)) == len(groups.unique())
+        assert len(pairs) == len(set(key)) == len(torch.unique(groups))
 
 
 def test_the_shipped_notice_is_the_locks() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -113,7 +114,8 @@ def test_a_body_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.
 
 def test_only_what_is_missing_or_damaged_is_fetched(tmp_path: Path) -> None:
     other, other_data = icon_set("@toys/other", {"car": "<path d='M0 0h9v9z'/>"}, {"": "solid"})
-    both, done = [PACKAGE, other], []
+    both = [PACKAGE, other]
+    done: list[None] = []
     assert missing(both, tmp_path) == both
     with registry() as served:
         served.add(PACKAGE, DATA)
@@ -126,7 +128,7 @@ def test_only_what_is_missing_or_damaged_is_fetched(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def toy_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Served:
+def toy_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """Serve the toy packages as if they were the lock, into a cache of their own."""
     lock = whole_lock()
     monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path))

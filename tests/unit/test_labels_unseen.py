@@ -8,13 +8,14 @@ from torch import Tensor
 
 from fedscal.core import weights
 from fedscal.data.benchmark import Benchmark
+from fedscal.data.labels import labels as true_labels
 from fedscal.experiment import experiment as parts
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.spec import RunSpec
 from fedscal.methods import METHODS
 from fedscal.runtime.local import LocalDriver
 from fedscal.server.rounds import federate
-from toys import Kept, briefing
+from toys import Kept, briefing, tensor_of
 
 
 def built(spec: RunSpec) -> Experiment:
@@ -43,10 +44,9 @@ def test_shuffled_labels_move_the_accuracy_and_not_one_bit_of_the_weights(
 ) -> None:
     spec = RunSpec.make(benchmark="toy", method=method, participation=1, batch_size=8)
     digest, accuracies = adapted(spec)
-    true_labels = parts.labels
 
     def shuffled(data: Benchmark, domain: str) -> Tensor:
-        found = true_labels(data, domain)
+        found = tensor_of(true_labels(data, domain))
         return (found + torch.randint(1, 3, found.shape, generator=torch.Generator().manual_seed(7))) % 3
 
     monkeypatch.setattr(parts, "labels", shuffled)
@@ -60,7 +60,10 @@ def test_the_site_grades_each_image_with_its_own_label(toy_benchmark: Benchmark)
     site = experiment.service(experiment.layout)
     for client, data in site.data.items():
         images, truth = toy_benchmark.build(client.rpartition("-")[0])
-        rows = [next(i for i, image in enumerate(images) if torch.equal(image, own)) for own in data.images]
+        rows = [
+            next(i for i, image in enumerate(images) if torch.equal(image, own))
+            for own in tensor_of(data.images)
+        ]
         assert site.labels[client].tolist() == truth[rows].tolist()
 
 

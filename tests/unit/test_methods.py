@@ -46,7 +46,7 @@ def test_what_the_papers_methods_are_made_of(name: str, parts: tuple[type, ...])
 
 
 def test_hyperparameters_reach_the_part_that_declares_them() -> None:
-    values = {"lambda_local": 3.0, "beta": 0.1, "aggregation": "size", "mu": 9.0}
+    values: dict[str, float | str] = {"lambda_local": 3.0, "beta": 0.1, "aggregation": "size", "mu": 9.0}
     assert build_objective("fedscal", "shot", values).terms == (Shot(beta=0.1), Alignment(lambda_local=3.0))
     assert build_objective("fedprox", "shot", values).terms == (Shot(beta=0.1), Proximal(mu=9.0))
     assert build_rule("fedscal", values) == Average(Aggregation("size"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from fedscal.server.rules.average import Average
 from toys import model, reply
 
 SOURCE = model(0.0)
+Kind = Literal["momentum", "adam", "yogi"]
 HAND = {"server_beta1": 0.5, "server_beta2": 0.5, "server_epsilon": 1.0}
 
 
@@ -74,7 +76,7 @@ def test_yogi() -> None:
 
 
 @pytest.mark.parametrize("kind", ["momentum", "adam", "yogi"])
-def test_statistics_and_counters_take_the_aggregate(kind: str) -> None:
+def test_statistics_and_counters_take_the_aggregate(kind: Kind) -> None:
     rule = Average(optimizer=ServerOptimizer(kind))
     start = rule.init(Briefing(SOURCE, "w"))
     state = rule.merge(start, [reply("a", model(3.0, counter=7))])
@@ -84,7 +86,7 @@ def test_statistics_and_counters_take_the_aggregate(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["momentum", "adam", "yogi"])
-def test_moments_come_back_from_a_file_to_the_same_bits(kind: str) -> None:
+def test_moments_come_back_from_a_file_to_the_same_bits(kind: Kind) -> None:
     rule = Average(optimizer=ServerOptimizer(kind))
     first = states(rule, [10.0])[0]
     data = weights.to_bytes(weights.flatten(first.groups()))
@@ -103,7 +105,7 @@ def test_a_median_step_is_taken_by_the_optimiser() -> None:
 
 
 @pytest.mark.parametrize("kind", ["adam", "yogi"])
-def test_two_first_moments_are_refused(kind: str) -> None:
+def test_two_first_moments_are_refused(kind: Kind) -> None:
     with pytest.raises(UsageError, match="server_beta1 in its place"):
         ServerOptimizer(kind, server_momentum=0.9)
 

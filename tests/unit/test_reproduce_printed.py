@@ -69,8 +69,15 @@ def test_the_cost_table_is_the_supplements() -> None:
     ],
 )
 def test_each_data_set_has_the_papers_protocol(name: str, expected: tuple[float, ...]) -> None:
-    keys = ("rounds", "local_epochs", "participation", "clients_per_domain")
-    keys += ("lambda_local", "lambda_server", "pretrain_lr")
+    keys = (
+        "rounds",
+        "local_epochs",
+        "participation",
+        "clients_per_domain",
+        "lambda_local",
+        "lambda_server",
+        "pretrain_lr",
+    )
     paper = protocol(name)
     assert tuple(paper[key] for key in keys) == expected
     shared = {"lr": 0.03, "batch_size": 64, "tau_init": 0.8, "gamma_low": -0.1, "gamma_high": 0.15}

@@ -16,10 +16,9 @@ from fedscal.core.errors import DataRefused, UsageError
 from fedscal.data.registry import benchmark
 from fedscal.paper import tables
 from fedscal.paper.datasets import DATASETS, Copy, locate
-from fedscal.paper.result import Result
+from fedscal.paper.result import Result, flaws, is_vit_small
 from fedscal.paper.scores import RATIO, SECONDS, Score, claims, scores
 from fedscal.paper.tables import SYSTEMS, TABLES, Block, Entry, datasets_of, distinct_cells, entries, table
-from fedscal.paper.validity import flaws, is_vit_small
 
 Plan = Callable[..., tuple[list[Entry], dict[str, Copy]]]
 

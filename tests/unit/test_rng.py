@@ -19,14 +19,19 @@ def test_the_seed_of_a_stream_never_changes() -> None:
 
 
 def test_every_part_of_the_name_makes_another_stream() -> None:
-    names = [
+    names: list[tuple[int, str, *tuple[int | str, ...]]] = [
         (0, "weak", "a", 1),
         (1, "weak", "a", 1),
         (0, "strong", "a", 1),
         (0, "weak", "b", 1),
         (0, "weak", "a", 2),
     ]
-    ambiguous = [(0, "weak", "a1"), (0, "weaka", "1"), (0, "weak", "a", 11), (0, "weak", "a1", 1)]
+    ambiguous: list[tuple[int, str, *tuple[int | str, ...]]] = [
+        (0, "weak", "a1"),
+        (0, "weaka", "1"),
+        (0, "weak", "a", 11),
+        (0, "weak", "a1", 1),
+    ]
     assert len({stream_seed(*name) for name in [*names, *ambiguous]}) == len(names) + len(ambiguous)
     assert all(0 <= stream_seed(*name) < 2**63 for name in names)
 

@@ -36,7 +36,7 @@ FAULTS: dict[str, tuple[Callable[[Reply], Reply], str]] = {
     "no examples": (lambda r: replace(r, examples=0), "its record.examples is 0, not a whole number from 1"),
     "negative": (lambda r: replace(r, examples=-5), "examples is -5"),
     "too many": (lambda r: replace(r, examples=2**60), "examples is 1152921504606846976, not a whole"),
-    "text": (lambda r: replace(r, examples="9"), "examples is '9', not a whole number"),  # type: ignore[arg-type]
+    "text": (lambda r: spoiled(r, examples="9"), "examples is '9', not a whole number"),
     "drift": (lambda r: replace(r, drift=float("nan")), "its record.drift is nan, not a number from 0"),
     "loss": (lambda r: replace(r, epochs=({"loss": float("inf")},)), "its record.epochs[0].loss is inf"),
     "unasked report": (
@@ -46,18 +46,18 @@ FAULTS: dict[str, tuple[Callable[[Reply], Reply], str]] = {
     "true": (lambda r: replace(r, examples=True), "examples is True"),
     "negative drift": (lambda r: replace(r, drift=-1.0), "drift is -1.0, not a number from 0"),
     "huge drift": (lambda r: replace(r, drift=10**400), "drift is 1000"),
-    "textual drift": (lambda r: replace(r, drift="far"), "drift is 'far'"),  # type: ignore[arg-type]
-    "no drift": (lambda r: replace(r, drift=None), "drift is None"),  # type: ignore[arg-type]
-    "seconds": (lambda r: replace(r, seconds=[1.0]), "seconds is [1.0]"),  # type: ignore[arg-type]
+    "textual drift": (lambda r: spoiled(r, drift="far"), "drift is 'far'"),
+    "no drift": (lambda r: spoiled(r, drift=None), "drift is None"),
+    "seconds": (lambda r: spoiled(r, seconds=[1.0]), "seconds is [1.0]"),
     "huge epoch": (lambda r: replace(r, epochs=[{"loss": 10**400}]), "epochs[0].loss is 1000"),
-    "textual epoch": (lambda r: replace(r, epochs=[{"loss": "low"}]), "epochs[0].loss is 'low'"),  # type: ignore[list-item,dict-item]
-    "epochs in words": (lambda r: replace(r, epochs="two"), "epochs is 'two'"),
-    "no epochs": (lambda r: replace(r, epochs=None), "epochs is None"),  # type: ignore[arg-type]
-    "nested epochs": (lambda r: replace(r, epochs=[[{}]]), "epochs[0] is [{}], not named values"),  # type: ignore[list-item]
-    "no weights": (lambda r: replace(r, weights=None), "it holds None in the place of tensors"),  # type: ignore[arg-type]
+    "textual epoch": (lambda r: spoiled(r, epochs=[{"loss": "low"}]), "epochs[0].loss is 'low'"),
+    "epochs in words": (lambda r: spoiled(r, epochs="two"), "epochs is 'two'"),
+    "no epochs": (lambda r: spoiled(r, epochs=None), "epochs is None"),
+    "nested epochs": (lambda r: spoiled(r, epochs=[[{}]]), "epochs[0] is [{}], not named values"),
+    "no weights": (lambda r: spoiled(r, weights=None), "it holds None in the place of tensors"),
     "no tensor": (lambda r: with_tensor(r, "w", None), "tensor 'w' is None, not"),
     "a list": (lambda r: with_tensor(r, "w", [1.0, 2.0]), "tensor 'w' is [1.0, 2.0], not"),
-    "a number as a name": (lambda r: replace(r, weights={**r.weights, 3: 3}), "3 is missing or unknown"),  # type: ignore[dict-item]
+    "a number as a name": (lambda r: spoiled(r, weights={**r.weights, 3: 3}), "3 is missing or unknown"),
     "sparse": (lambda r: with_tensor(r, "w", torch.ones(2).to_sparse()), "torch.sparse_coo, not"),
     "meta": (lambda r: with_tensor(r, "w", torch.ones(2, device="meta")), "(2,) meta, not"),
     "complex": (lambda r: with_tensor(r, "w", torch.ones(2, dtype=torch.complex64)), "torch.complex64 (2,)"),
@@ -77,8 +77,13 @@ FAULTS: dict[str, tuple[Callable[[Reply], Reply], str]] = {
         lambda r: with_tensor(r, COUNTER, torch.tensor(2**62)),
         "is 4,611,686,018,427,387,904, which it cannot have counted",
     ),
-    "reports in words": (lambda r: replace(r, reports="none"), "AttributeError"),  # type: ignore[arg-type]
+    "reports in words": (lambda r: spoiled(r, reports="none"), "AttributeError"),
 }
+
+
+def spoiled(base: Reply, **fields: Any) -> Reply:
+    """Return a reply with values of any kind in its fields."""
+    return replace(base, **fields)
 
 
 def with_tensor(base: Reply, name: str, tensor: Any) -> Reply:
@@ -143,7 +148,7 @@ def test_of_two_answers_the_first_counts_and_the_second_is_named() -> None:
 
 
 def test_replies_and_failures_are_sorted_by_client_whatever_the_order() -> None:
-    answers = [replace(GOOD, client="b"), GOOD, Failure("d", "x"), Failure("c", "y")]
+    answers: list[Reply | Failure] = [replace(GOOD, client="b"), GOOD, Failure("d", "x"), Failure("c", "y")]
     found = {repr(ask(*order, asked="abcd")) for order in permutations(answers)}
     assert found == {repr((["a", "b"], {"c": "y", "d": "x"}))}
 

@@ -181,5 +181,10 @@ def test_keys_that_came_later_leave_the_digests_of_recorded_runs_as_they_were() 
     assert RunSpec.make().digest() == recorded
     other = RunSpec.make(source="font", method="fedprox", mu=0.1)
     assert other.digest().startswith("507bed8280952d77")
-    keys = [{"classes": "domainnet-10"}, {"micro_batch": 8}, {"precision": "bf16"}, {"device": "cuda"}]
+    keys: list[dict[str, Any]] = [
+        {"classes": "domainnet-10"},
+        {"micro_batch": 8},
+        {"precision": "bf16"},
+        {"device": "cuda"},
+    ]
     assert len({recorded, *(RunSpec.make(**key).digest() for key in keys)}) == 5

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from fedscal.client.terms.contrastive import Contrastive
 from fedscal.client.terms.proximal import Proximal
 from fedscal.client.terms.shot import Shot
 from fedscal.core.options import option
-from toys import fixed_step, prediction, sure
+from toys import backward, fixed_step, prediction, sure, sweep, tensor_of
 
 STATE = {
     "tau": torch.tensor(0.8),
@@ -44,8 +45,8 @@ def test_shot_labels_the_whole_data_from_the_sweep() -> None:
     # The refinement example of test_functional: the second label moves from 0 to 1.
     angles = torch.tensor([0.0, 60, 80, 90]).deg2rad()
     features = torch.stack([angles.cos(), angles.sin()], dim=1)
-    sweep = prediction(sure(0.9, 0.8, 0.9, 0.1), features)
-    assert Shot().prepare(sweep, None)["pseudo_labels"].tolist() == [0, 1, 1, 1]
+    whole = sweep(sure(0.9, 0.8, 0.9, 0.1), features)
+    assert Shot().prepare(whole, None)["pseudo_labels"].tolist() == [0, 1, 1, 1]
 
 
 # Alignment: the strong view is predicted as (3/4, 1/4), so a kept image costs -log 3/4 = 0.287682 if its
@@ -66,11 +67,13 @@ RIGHT, WRONG = 0.287682, 1.386294
     ids=["client only", "server only", "both", "weighted", "none"],
 )
 @pytest.mark.parametrize("labels", ["cached", "recomputed"])
-def test_alignment_adds_its_two_parts(local: float, server: float, expected: float, labels: Any) -> None:
+def test_alignment_adds_its_two_parts(
+    local: float, server: float, expected: float, labels: Literal["cached", "recomputed"]
+) -> None:
     # The client is sure of class 0 for the first image, the server of class 1 for the second.
     teacher = prediction(torch.cat([sure(0.6), sure(0.95, right=1)]))
-    kinds = {"once": teacher} if labels == "cached" else {"server": teacher}
-    step = fixed_step(sure(0.9, 0.7), sure(0.75, 0.75), **kinds)
+    once, every = (teacher, None) if labels == "cached" else (None, teacher)
+    step = fixed_step(sure(0.9, 0.7), sure(0.75, 0.75), server=every, once=once)
     term = Alignment(lambda_local=local, lambda_server=server, server_labels=labels)
     value, state = term.loss(step, STATE)
     assert value.item() == pytest.approx(expected, abs=1e-5)
@@ -95,10 +98,10 @@ def test_a_confidence_equal_to_the_threshold_is_not_kept() -> None:
 def test_no_gradient_reaches_the_weak_prediction() -> None:
     weak, strong = sure(0.95).requires_grad_(), sure(0.75).requires_grad_()
     value, _ = Alignment(lambda_server=0).loss(fixed_step(weak, strong), STATE)
-    weak_gradient, strong_gradient = torch.autograd.grad(value, [weak, strong], allow_unused=True)
-    assert weak_gradient is None
+    gradients: Sequence[Tensor | None] = torch.autograd.grad(value, [weak, strong], allow_unused=True)
+    assert gradients[0] is None
     # d/dz of -log q_0 is q - (1, 0) = (-1/4, 1/4).
-    assert strong_gradient.tolist() == [pytest.approx([-0.25, 0.25])]
+    assert tensor_of(gradients[1]).tolist() == [pytest.approx([-0.25, 0.25])]
 
 
 def test_cached_server_labels_belong_to_the_images_of_the_batch() -> None:
@@ -123,15 +126,15 @@ def test_shares_are_running_means_over_all_images_of_the_epoch() -> None:
 @pytest.mark.parametrize(("adaptive", "shift"), [(True, 0.15), (False, 0.0)])
 def test_the_threshold_follows_the_entropies_only_if_adaptive(adaptive: bool, shift: float) -> None:
     # Three sure predictions and one even: the mean entropy lies over the median, gamma > 0.15.
-    state = Alignment(tau_init=0.8, adaptive=adaptive).prepare(prediction(sure(0.99, 0.99, 0.99, 0.5)), None)
+    state = Alignment(tau_init=0.8, adaptive=adaptive).prepare(sweep(sure(0.99, 0.99, 0.99, 0.5)), None)
     assert state["tau"].item() == pytest.approx(0.8 + shift)
     assert state["gamma"].item() > 0.15
     assert state["share_local"].item() == state["seen"].item() == 0
 
 
 def test_a_small_skewness_moves_the_threshold_unclipped() -> None:
-    sweep = prediction(sure(0.9, 0.8, 0.72, 0.6))
-    state = Alignment(tau_init=0.5, gamma_low=-1, gamma_high=1).prepare(sweep, None)
+    whole = sweep(sure(0.9, 0.8, 0.72, 0.6))
+    state = Alignment(tau_init=0.5, gamma_low=-1, gamma_high=1).prepare(whole, None)
     entropies = sorted(-p * math.log(p) - (1 - p) * math.log(1 - p) for p in (0.9, 0.8, 0.72, 0.6))
     mean = sum(entropies) / 4
     deviation = math.sqrt(sum((h - mean) ** 2 for h in entropies) / 4)
@@ -166,17 +169,17 @@ def test_proximal_is_half_mu_times_the_squared_norm_with_gradient_mu_times_the_d
     # w - w_r = (3, -4): the squared norm is 25, mu/2 of it 2.5 for mu = 0.2, the gradient (0.6, -0.8).
     step, parameter = step_with_pairs([4.0, -3.0], [1.0, 1.0])
     value, _ = Proximal(mu=0.2).loss(step, {})
-    value.backward()
+    backward(value)
     assert value.item() == pytest.approx(2.5)
-    assert parameter.grad.tolist() == pytest.approx([0.6, -0.8])
+    assert tensor_of(parameter.grad).tolist() == pytest.approx([0.6, -0.8])
 
 
 def test_proximal_starts_at_zero_with_a_zero_gradient() -> None:
     step, parameter = step_with_pairs([1.0, 2.0], [1.0, 2.0])
     value, _ = Proximal().loss(step, {})
-    value.backward()
+    backward(value)
     assert value.item() == 0
-    assert parameter.grad.tolist() == [0, 0]
+    assert tensor_of(parameter.grad).tolist() == [0, 0]
 
 
 # Contrastive
@@ -214,7 +217,7 @@ class Smallest(Term):
 def test_a_term_has_defaults_for_all_but_its_name_and_its_loss() -> None:
     term = Smallest()
     assert (term.needs, term.scalars, term.report({})) == (frozenset(), (), {})
-    assert term.prepare(prediction([[0.0, 1.0]]), None) == {}
+    assert term.prepare(sweep([[0.0, 1.0]]), None) == {}
     assert not term.null
     assert Smallest(nu=0.0, other=3.0).null, "a term whose weights are all 0"
     assert not Shot(beta=0.0).null, "an adaptation stays"
@@ -223,7 +226,7 @@ def test_a_term_has_defaults_for_all_but_its_name_and_its_loss() -> None:
 def test_an_objective_is_the_sum_of_its_active_terms() -> None:
     step, _ = step_with_pairs([4.0, -3.0], [1.0, 1.0])
     objective = Objective((Proximal(mu=0.2), Alignment(lambda_local=0, lambda_server=0), Proximal(mu=0.4)))
-    value, states = objective.loss(step, objective.prepare(prediction([[0.0, 1.0]]), None))
+    value, states = objective.loss(step, objective.prepare(sweep([[0.0, 1.0]]), None))
     assert len(states) == len(objective.active) == 2
     assert value.item() == pytest.approx(2.5 + 5.0)
     assert objective.needs == frozenset()
@@ -231,7 +234,7 @@ def test_an_objective_is_the_sum_of_its_active_terms() -> None:
 
 def test_readings_are_the_scalars_of_the_terms_by_name() -> None:
     objective = Objective((Shot(), Alignment(tau_init=0.7, adaptive=False)))
-    states = objective.prepare(prediction(sure(0.9, 0.6)), None)
+    states = objective.prepare(sweep(sure(0.9, 0.6)), None)
     readings = objective.readings(states)
     assert readings["alignment.tau"] == pytest.approx(0.7)
     assert not any(name.startswith("shot.") for name in readings), "pseudo-labels are no scalar"

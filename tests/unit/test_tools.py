@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 from tools import licences
@@ -48,7 +49,7 @@ def test_the_core_is_light() -> None:
     assert not {"matplotlib", "scikit-learn", "transformers", "flwr", "onnx"} & brought_by(CORE)
 
 
-def printed(*entries: dict[str, object]) -> str:
+def printed(*entries: Mapping[str, object]) -> str:
     return json.dumps({"dependencies": entries, "fixes": []})
 
 

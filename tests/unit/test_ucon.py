@@ -15,7 +15,7 @@ from fedscal.client.terms.ucon import (
     partial_label_loss,
     repulsion,
 )
-from toys import fixed_step, prediction, sure
+from toys import backward, fixed_step, sure, sweep
 
 BANK = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [-1.0, 0.0]])
 
@@ -61,7 +61,7 @@ def test_dispersion_teaches_the_augmented_view_and_not_the_plain_one() -> None:
     plain = torch.tensor([[0.75, 0.25]], requires_grad=True)
     augmented = torch.zeros(1, 2, requires_grad=True)
     value = dispersion(plain, augmented)
-    value.backward()
+    backward(value)
     assert value.item() == pytest.approx(0.693147, abs=1e-6)
     assert plain.grad is None
     torch.testing.assert_close(augmented.grad, torch.tensor([[-0.25, 0.25]]))
@@ -90,26 +90,26 @@ def test_the_uncertain_ratio_is_the_tenth_percentile_of_the_first_sweep() -> Non
     # Ratios 1, 2, ..., 11: the 10th percentile is the second smallest.
     shares = torch.arange(1.0, 12.0)
     logits = torch.stack([shares.log(), torch.zeros(11)], dim=1)
-    assert Ucon().prepare(prediction(logits), None)["ratio"].item() == pytest.approx(2.0)
-    assert Ucon(uncertain_ratio=5.0).prepare(prediction(logits), None)["ratio"].item() == 5.0
+    assert Ucon().prepare(sweep(logits), None)["ratio"].item() == pytest.approx(2.0)
+    assert Ucon(uncertain_ratio=5.0).prepare(sweep(logits), None)["ratio"].item() == 5.0
 
 
 def test_labels_kept_are_those_with_the_most_predicted_mass_so_far() -> None:
     # (0.6, 0.3, 0.1) in the sweep and (0.1, 0.2, 0.7) in the batch: (0.7, 0.5, 0.8) in all.
     term = Ucon(lambda_dispersion=0)
-    before = term.prepare(prediction(torch.tensor([[0.6, 0.3, 0.1]]).log()), None)
+    before = term.prepare(sweep(torch.tensor([[0.6, 0.3, 0.1]]).log()), None)
     _, after = term.loss(fixed_step(torch.tensor([[0.1, 0.2, 0.7]]).log()), before)
     torch.testing.assert_close(after["seen"], torch.tensor([[0.7, 0.5, 0.8]]))
 
 
 def test_the_banks_last_for_the_round_and_follow_the_batches() -> None:
     term = Ucon()
-    before = term.prepare(prediction(sure(0.9, 0.8, 0.3)), None)
+    before = term.prepare(sweep(sure(0.9, 0.8, 0.3)), None)
     kept = before["predictions"].clone()
     _, after = term.loss(fixed_step(sure(0.2), strong=sure(0.5), indices=[1]), before)
     assert torch.equal(before["predictions"], kept), "the state that went in is untouched"
     torch.testing.assert_close(after["predictions"], torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]]))
-    again = term.prepare(prediction(sure(0.5, 0.5, 0.5)), after)
+    again = term.prepare(sweep(sure(0.5, 0.5, 0.5)), after)
     assert torch.equal(again["predictions"], after["predictions"])
 
 

@@ -123,7 +123,7 @@ def test_a_strong_view_composes_in_drawn_order(monkeypatch: pytest.MonkeyPatch) 
     magnitudes = torch.tensor([[0.5], [0.5]])
     monkeypatch.setattr(torch, "randint", lambda *args, **kwargs: chosen)
     monkeypatch.setattr(
-        module.torch,
+        torch,
         "rand",
         lambda *size, **kwargs: magnitudes if size == ((2, 1),) else torch.full(size, 0.5),
     )

@@ -9,7 +9,7 @@ import tempfile
 import traceback
 from importlib import import_module
 from types import FrameType
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import click
 import typer
@@ -17,6 +17,7 @@ import typer.core
 import typer.main
 
 from fedscal.core.errors import FedscalError, OutOfSpace, shortened, shown
+from fedscal.core.user_code import allow_code
 
 # The typer that Flower pins would mask brackets in plain help as if rich were to print them.
 typer.core.HAS_RICH = False
@@ -77,6 +78,23 @@ app = typer.Typer(
 @app.callback()
 def _options() -> None:
     """Options of all commands: none."""
+
+
+def _permit(given: bool) -> bool:
+    if given:
+        allow_code()
+    return given
+
+
+AllowCode = Annotated[
+    bool,
+    typer.Option(
+        "--allow-code",
+        callback=_permit,
+        help="Import the modules that plugins= and model=package.module:factory name. Trust them first.",
+    ),
+]
+"""The one way by which a command may run code of a model or a plugin."""
 
 
 def print_error(text: str) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedscal.cli.output import console, listener, print_json, print_plain, table_of
+from fedscal.cli.output import console, print_json, print_plain, progress, table_of
 from fedscal.core import files
 from fedscal.core.errors import DataRefused
 from fedscal.data.benchmark import Benchmark
@@ -76,11 +76,8 @@ def get(
     """Build a data set into the cache, once; a damaged file is built again."""
     entry = benchmark(name)
     if entry.fetch:
-        told = listener(quiet)
-        try:
-            entry.fetch(registry, told)
-        finally:
-            told.close()
+        with progress(quiet) as shown:
+            entry.fetch(registry, shown)
     path = prepare(entry)
     for domain in entry.domains:
         for kind in kinds(entry):
@@ -121,12 +118,8 @@ def check(
 
 
 def _check_folder(root: Path, on_bad: OnBad, classes: str, as_json: bool) -> None:
-    told = listener(quiet=as_json)
-    try:
-        tree = with_classes(scan(root), classes)
-        found = examine(tree, told)
-    finally:
-        told.close()
+    with progress(quiet=as_json) as shown:
+        found = examine(with_classes(scan(root), classes), shown)
     if as_json:
         print_json(found.as_dict())
     else:

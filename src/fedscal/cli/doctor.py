@@ -1,35 +1,46 @@
-"""What can be wrong with a machine, looked at rather than guessed."""
+"""What can be wrong with a machine, or with its part of a federation: looked at rather than guessed."""
 
 from __future__ import annotations
 
+import email.utils
 import importlib
 import importlib.util
 import os
 import platform
 import shutil
+import socket
+import ssl
 import sys
 import tempfile
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 
 from fedscal.client.training import ClientData, Training, local_update
 from fedscal.core import extras
+from fedscal.core.errors import UsageError
+from fedscal.core.extras import from_extra
 from fedscal.core.files import cache_dir
 from fedscal.core.rng import Streams
 from fedscal.core.types import Package
 from fedscal.core.weights import first_not_finite, snapshot
 from fedscal.data.views import AugmentedViews
 from fedscal.experiment.run_directory import RunDirectory
-from fedscal.flower import checkup
 from fedscal.flower.launch import Address
 from fedscal.methods import build_objective
 from fedscal.models.device import computes_in_bfloat16, find_device, processor, to_device
 from fedscal.models.registry import build_network
 
 _LEAST_BYTES = 500_000_000
+_FEWEST_DAYS = 30
+_LARGEST_SKEW = 60.0
+_FLOWER = "1.41."
 
 
 @dataclass(frozen=True)
@@ -55,11 +66,11 @@ def examine_run(path: Path) -> list[Finding]:
 
 def examine_federation(keys: Path | None, address: Address | None, ports: Sequence[int]) -> list[Finding]:
     """Look at what a machine of a Flower federation needs beside that."""
-    found = [checkup.flower()]
-    found += checkup.certificates(keys) if keys else []
-    found += checkup.server(address) if address else []
-    found += [checkup.port(number) for number in ports]
-    return [Finding(check, ok, text, "" if ok else advice) for check, ok, text, advice in found]
+    found = [_flower()]
+    found += check_certificates(keys) if keys else []
+    found += check_server(address) if address else []
+    found += map(check_port, ports)
+    return [replace(finding, advice="") if finding.ok else finding for finding in found]
 
 
 def _software() -> Iterator[Finding]:
@@ -130,3 +141,82 @@ def _training_step() -> Finding:
     )
     broken = first_not_finite(reply.weights)
     return Finding("training step", broken is None, broken or f"{reply.seconds:.2f} s", "reinstall torch")
+
+
+def _flower() -> Finding:
+    try:
+        installed = version("flwr")
+    except PackageNotFoundError:
+        return Finding("flower", True, "not installed (needed for fedscal flower only)")
+    advice = "pip install 'fedscal[flower]': every machine needs the same version"
+    return Finding("flower", installed.startswith(_FLOWER), installed, advice)
+
+
+def check_certificates(folder: Path) -> Iterator[Finding]:
+    """Check every certificate of a folder: its dates, its names, and who may read its keys."""
+    with from_extra("flower", "a check of certificates"):
+        from cryptography import x509
+    paths = sorted(folder.rglob("*.crt"))
+    if not paths:
+        raise UsageError(f"{folder} holds no certificate: fedscal flower certs {folder} --sites ...")
+    for path in paths:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        days = (certificate.not_valid_after_utc - datetime.now(UTC)).days
+        begun = certificate.not_valid_before_utc <= datetime.now(UTC)
+        extensions = [extension.value for extension in certificate.extensions]
+        names = [name for own in extensions if isinstance(own, x509.SubjectAlternativeName) for name in own]
+        names.sort(key=lambda name: isinstance(name, x509.IPAddress))
+        hosts = ", ".join(str(name.value) for name in names) or "authority"
+        state = f"{hosts}, {days} days left" + ("" if begun else ", not valid yet: the clock?")
+        advice = "remove it and its key, and make new ones: fedscal flower certs"
+        yield Finding(str(path), days >= _FEWEST_DAYS and begun, state, advice)
+    for path in sorted([*folder.rglob("*.key"), *folder.rglob("key")]):
+        closed = path.stat().st_mode & 0o077 == 0
+        state = "for its owner only" if closed else "others may read it"
+        yield Finding(str(path), closed, state, f"chmod 600 {path}")
+
+
+def check_server(address: Address) -> Iterator[Finding]:
+    """Check a server from here: is it reached, is its certificate good, does its clock agree."""
+    reached = address.open()
+    state = "reached" if reached else "nobody listens"
+    yield Finding(f"server {address}", reached, state, "start it; open its port")
+    if not reached:
+        return
+    try:
+        address.verify_certificate()
+    except UsageError as error:
+        yield Finding("its certificate", False, str(error), "copy ca.crt from the server")
+        return
+    yield Finding("its certificate", True, "good" if address.authority else "none: --insecure")
+    ahead = _skew(address)
+    if ahead is not None:
+        advice = "set both clocks by NTP: Flower refuses old signatures"
+        yield Finding("its clock", abs(ahead) < _LARGEST_SKEW, f"{ahead:+.0f} s from this machine's", advice)
+
+
+def _skew(address: Address) -> float | None:
+    """Return the seconds by which the server's clock is ahead, by the date of any of its answers."""
+    scheme, context = "http", None
+    if address.authority:
+        scheme, context = "https", ssl.create_default_context(cafile=str(address.authority))
+    try:
+        with urllib.request.urlopen(f"{scheme}://{address}/", timeout=5, context=context) as answer:
+            date = answer.headers.get("date")
+    except urllib.error.HTTPError as error:
+        date = error.headers.get("date")
+    except OSError:
+        return None
+    return (email.utils.parsedate_to_datetime(date) - datetime.now(UTC)).total_seconds() if date else None
+
+
+def check_port(number: int) -> Finding:
+    """Check whether a port of this machine is free."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", number))
+        except OSError as error:
+            advice = "end what listens there, or give --port"
+            return Finding(f"port {number}", False, str(error.strerror), advice)
+    return Finding(f"port {number}", True, "free")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any
 
 import typer
 
-from fedscal.cli import print_error
-from fedscal.cli.allow import AllowCode
+from fedscal.cli import AllowCode, print_error
 from fedscal.cli.jobs import Out, Quiet, Words, default_out, gather, show
-from fedscal.cli.output import listener, print_plain
+from fedscal.cli.output import print_plain, progress
+from fedscal.core import files
 from fedscal.core.errors import UsageError
 from fedscal.core.extras import from_extra
 from fedscal.data.remote import PREFIX, site_name
@@ -18,7 +18,7 @@ from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec, parse_assignments
 from fedscal.flower import launch
 from fedscal.flower.endpoint import Endpoint
-from fedscal.flower.processes import flower_program
+from fedscal.flower.processes import allowed_hashes, flower_program, installed_app
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -75,7 +75,7 @@ def server(
 ) -> None:
     """Start the server: Flower's SuperLink behind a front that lets only sites in; until it is ended."""
     flower_program("flower-superlink")
-    if front not in get_args(launch.Front):
+    if front not in launch.FRONTS:
         raise UsageError(f"--front is built-in or nginx, not '{front[:40]}'.")
     if insecure:
         print_error(_OPEN)
@@ -83,7 +83,7 @@ def server(
         raise UsageError(
             "give --keys DIR with the server's certificate: fedscal flower certs DIR --sites ..."
         )
-    launch.run_server(None if insecure else keys, host, port, state, print_plain, cast(launch.Front, front))
+    launch.run_server(None if insecure else keys, host, port, state, print_plain, front)
 
 
 @app.command()
@@ -121,7 +121,8 @@ def site(
 ) -> None:
     """Start a site: a process that holds its images, and Flower's SuperNode; until it is ended."""
     flower_program("flower-supernode")
-    listed = _listed(apps)
+    listed = [text for text in apps.split(",") if text]
+    allowed_hashes(listed)  # refuses what is none
     if not insecure and (key is None or not key.is_file()):
         raise UsageError("give --key FILE, the site's key: fedscal flower certs makes it on the server.")
     if insecure:
@@ -139,25 +140,13 @@ def site(
     launch.run_site(state, address, None if insecure else key, port, retry, print_plain)
 
 
-def _listed(apps: str) -> list[str]:
-    """Return the hashes of other apps that may run here; refuse what is none."""
-    from fedscal.flower.app_hash import allowed_hashes
-
-    hashes = [text for text in apps.split(",") if text]
-    allowed_hashes(hashes)
-    return hashes
-
-
 def _check(spec: RunSpec, name: str) -> None:
     """Decode the site's images and hold them against the model, before anybody is told that it is there."""
     from fedscal.experiment.experiment import Experiment
     from fedscal.experiment.local import Local
 
-    told = listener(quiet=False)
-    try:
-        layout = Local().clients(Experiment.build(spec), told).of(name)
-    finally:
-        told.close()
+    with progress(quiet=False) as shown:
+        layout = Local().clients(Experiment.build(spec), shown).of(name)
     print_plain(f"{name}: {len(layout.rows[name][1]):,} images")
 
 
@@ -183,13 +172,12 @@ def run(
     given = {**gather(words), **({"source_model": str(model.resolve())} if model else {})}
     if sites:
         given["clients"] = PREFIX + sites.replace(",", "+")
-    if resume_dir is None:
+    place = resume_dir
+    if place is None:
         spec = RunSpec.make(**given)
         if not spec.clients.startswith(PREFIX):
             raise UsageError("give --sites a,b,c: the names of the sites that take part.")
-        out = out or default_out(spec)
-    place = resume_dir or out
-    assert place is not None
+        place = out or default_out(spec)
     limits = {"wait": wait, "round-timeout": round_timeout}
     say = (lambda text: None) if quiet else print_plain
     endpoint = Endpoint.read(launch.local_folder(state))
@@ -201,9 +189,7 @@ def run(
 def app_() -> None:
     """Print the sha256 of the Flower app of this version: the only one that its sites run."""
     flower_program("flower-superlink")
-    from fedscal.flower.app_hash import installed_hash
-
-    print_plain(installed_hash())
+    print_plain(files.sha256(installed_app()))
 
 
 @app.command()

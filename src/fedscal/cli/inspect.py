@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from fedscal.cli.output import console, print_json, print_plain, table_of
-from fedscal.client.term import Term
 from fedscal.core.options import Option, options_of
 from fedscal.core.user_code import load_plugins
 from fedscal.experiment.spec import RunSpec
@@ -49,12 +48,8 @@ def methods(as_json: Json = False) -> None:
         return
     rows_ = [[name, *(getattr(m, field) for field in _COLUMNS)] for name, m in METHODS.items()]
     console.print(table_of(["method=", *_COLUMNS.values()], rows_))
-    adaptations = [[name, _first_line(cls)] for name, cls in ADAPTATIONS.items()]
+    adaptations = [[name, (cls.__doc__ or "").strip().splitlines()[0]] for name, cls in ADAPTATIONS.items()]
     console.print(table_of(["adaptation=", "loss"], adaptations))
-
-
-def _first_line(cls: type[Term]) -> str:
-    return (cls.__doc__ or "").strip().splitlines()[0]
 
 
 def keys(as_json: Json = False) -> None:

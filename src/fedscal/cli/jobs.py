@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -13,20 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedscal.cli import output
-from fedscal.cli.allow import AllowCode
-from fedscal.cli.many import end_with, execute_cells, show_tables
-from fedscal.cli.output import print_plain
+from fedscal.cli import AllowCode, print_error
+from fedscal.cli.output import print_json, print_plain, print_result, progress, show_tables
 from fedscal.compare import grid
 from fedscal.core import files
 from fedscal.core.convert import dump
 from fedscal.core.errors import UsageError, nearest, shown
 from fedscal.data.folders.scan import scan
-from fedscal.experiment.spec import RunSpec, environment_keys, parse_assignments, read_recipe
+from fedscal.experiment.spec import DATA_KEYS, RunSpec, environment_keys, parse_assignments, read_recipe
 from fedscal.models.custom import check_permission
 
 if TYPE_CHECKING:
-    from fedscal.experiment.callbacks import Callback
+    from fedscal.compare.execute import Cell, Failed
     from fedscal.experiment.run_directory import RunDirectory
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[RECIPE] [key=value ...]", show_default=False)]
@@ -76,26 +74,18 @@ def run(
     """Adapt a source model to unlabelled clients; without arguments, the embedded default."""
     if resume_dir and out:
         raise UsageError("--resume goes on in its own directory: leave --out away.")
-    start = _resumed(resume_dir, words) if resume_dir else _begun(RunSpec.make(**gather(words)), out)
-    listener = output.listener(quiet or as_json)
-    try:
-        directory = start(listener)
-    finally:
-        listener.close()
+    if resume_dir:
+        changes: dict[str, Any] = dict(parse_assignments(words or []))
+    else:
+        spec = RunSpec.make(**gather(words))
+    from fedscal.experiment.run import adapt, resume
+
+    with progress(quiet or as_json) as shown:
+        if resume_dir:
+            directory = resume(resume_dir, shown, **changes)
+        else:
+            directory = adapt(spec, out or default_out(spec), shown)
     show(directory, report, quiet, as_json)
-
-
-def _begun(spec: RunSpec, out: Path | None) -> Callable[[Callback], RunDirectory]:
-    from fedscal.experiment.run import adapt
-
-    return lambda callback: adapt(spec, out or default_out(spec), callback)
-
-
-def _resumed(directory: Path, words: list[str] | None) -> Callable[[Callback], RunDirectory]:
-    changes: dict[str, Any] = dict(parse_assignments(words or []))
-    from fedscal.experiment.run import resume
-
-    return lambda callback: resume(directory, callback, **changes)
 
 
 def show(directory: RunDirectory, report: bool, quiet: bool, as_json: bool) -> None:
@@ -104,9 +94,9 @@ def show(directory: RunDirectory, report: bool, quiet: bool, as_json: bool) -> N
 
     page = _page(lambda: write_report(directory.path)) if report else None
     if as_json:
-        output.print_json({**dump(directory.summary()), "directory": str(directory.path)})
+        print_json({**dump(directory.summary()), "directory": str(directory.path)})
     elif not quiet:
-        output.print_result(directory.path)
+        print_result(directory.path)
         print_plain(f"run: {directory.path}    model: {directory.path / 'model'}")
         if page:
             print_plain(f"report: {page}")
@@ -161,11 +151,52 @@ def compare(
     finished = [cell.directory.path for cell in cells if cell.directory.finished]
     page = _page(lambda: write_comparison(finished, out / "comparison.html", overall)) if finished else None
     if as_json:
-        output.print_json(compare_tables.summaries(cells))
+        print_json(compare_tables.summaries(cells))
     elif not quiet:
         show_tables(tables)
         print_plain(f"written: {', '.join(map(str, filter(None, (path, page))))}")
     end_with(failed, len(cells))
+
+
+def execute_cells(
+    cells: Sequence[Cell], jobs: int, quiet: bool, after: Callable[[], object] = lambda: None
+) -> list[tuple[Cell, Failed]]:
+    """Run what is not finished, with a bar, and return what failed; ``after`` is called after every run."""
+    from fedscal.compare.execute import execute
+    from fedscal.experiment.experiment import load_data
+    from fedscal.experiment.local import prepare_data
+    from fedscal.runtime.local import worker_count
+
+    left = [cell for cell in cells if not cell.directory.finished]
+    jobs = worker_count(jobs, max(cell.spec.threads for cell in cells), len(cells))
+    finished = len(cells) - len(left)
+    with progress(quiet) as shown:
+
+        def done(cell: Cell) -> None:
+            shown.advance()
+            after()
+
+        for spec in _different(left, (*DATA_KEYS, "source")):
+            load_data(spec)  # a source that the data do not have is refused before anything is run
+        for spec in _different(left, DATA_KEYS):  # here, where progress is seen, and not in every cell
+            prepare_data(load_data(spec), shown)
+        shown.stage(f"{len(cells)} runs, {finished} finished already, {jobs} at a time", len(left))
+        return execute(left, jobs, done)
+
+
+def _different(cells: Sequence[Cell], keys: Sequence[str]) -> list[RunSpec]:
+    """Return one spec for every combination of these keys' values."""
+    specs = [cell.spec for cell in cells]
+    return list({tuple(getattr(spec, key) for key in keys): spec for spec in specs}.values())
+
+
+def end_with(failed: Sequence[tuple[Cell, Failed]], runs: int) -> None:
+    """End with the first failure's exit code, if there is one."""
+    if failed:
+        cell, first = failed[0]
+        where = f"{cell.name} ({cell.directory.path.name})"
+        print_error(f"error: {len(failed)} of {runs} runs failed, the first {where}: {first.reason}")
+        raise typer.Exit(first.code)
 
 
 def pretrain(
@@ -188,17 +219,18 @@ def pretrain(
     from fedscal.experiment.local import prepare_data
     from fedscal.experiment.source import source_model
 
-    listener = output.listener(quiet or as_json)
-    try:
+    with progress(quiet or as_json) as shown:
         experiment = Experiment.build(spec)
-        prepare_data(experiment.data, listener)
-        listener.stage(f"source model: {spec.source}", spec.pretrain_epochs)
-        source = source_model(experiment, listener.advance)
-    finally:
-        listener.close()
-    path = source.path if out is None else _copied(source.path, out)
+        prepare_data(experiment.data, shown)
+        shown.stage(f"source model: {spec.source}", spec.pretrain_epochs)
+        source = source_model(experiment, shown.advance)
+    path = source.path
+    if out is not None:
+        path = out
+        for file in sorted(source.path.iterdir()):
+            files.write_bytes(out / file.name, file.read_bytes())
     if as_json:
-        output.print_json({"path": str(path), "accuracy": source.accuracy, "cached": source.cached})
+        print_json({"path": str(path), "accuracy": source.accuracy, "cached": source.cached})
     elif not quiet:
         origin = "from the cache" if source.cached else f"trained in {source.seconds:.0f} s"
         print_plain(f"{spec.source}: {source.accuracy:.1f} % on held-out source images, {origin}\n{path}")
@@ -211,9 +243,3 @@ def _source_images(folder: Path, given: dict[str, Any]) -> dict[str, str]:
         raise UsageError(f"{folder} holds several domains: give source={' or '.join(found.domains)}.")
     source = next(iter(found.domains)) if found.classes else found.root.name
     return {"benchmark": str(folder.resolve()), "source": source}
-
-
-def _copied(folder: Path, out: Path) -> Path:
-    for path in sorted(folder.iterdir()):
-        files.write_bytes(out / path.name, path.read_bytes())
-    return out

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedscal.core.table import Table as TextTable
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.metrics import in_short
 from fedscal.experiment.progress import Lines
@@ -58,8 +60,12 @@ class Bar(Callback):
         self._progress.start()
 
     def stage(self, name: str, total: int) -> None:
-        """Begin a new bar."""
-        self._finish_task()
+        """Begin a new bar; the one before is done, or goes if it had no end."""
+        before = next(task.total for task in self._progress.tasks if task.id == self._task)
+        if before is None:
+            self._progress.remove_task(self._task)
+        else:
+            self._progress.update(self._task, completed=before)
         self._task = self._progress.add_task(name, total=total or None, note="")
 
     def advance(self) -> None:
@@ -84,26 +90,18 @@ class Bar(Callback):
         """Leave the bars on the screen as they are."""
         self._progress.stop()
 
-    def _finish_task(self) -> None:
-        total = next(task.total for task in self._progress.tasks if task.id == self._task)
-        if total is None:
-            self._progress.remove_task(self._task)
-        else:
-            self._progress.update(self._task, completed=total)
 
-
-class Quiet(Callback):
-    """Nothing until the end."""
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
-def listener(quiet: bool) -> Bar | Lines | Quiet:
-    """Return the listener that suits the terminal."""
-    if quiet:
-        return Quiet()
-    return Bar() if console.is_terminal else Lines(print_plain)
+@contextmanager
+def progress(quiet: bool) -> Iterator[Callback]:
+    """Show progress as it suits the terminal: bars, lines, or nothing."""
+    if quiet or not console.is_terminal:
+        yield Callback() if quiet else Lines(print_plain)
+        return
+    bar = Bar()
+    try:
+        yield bar
+    finally:
+        bar.close()
 
 
 def print_result(path: Path) -> None:
@@ -137,6 +135,14 @@ def _result_table(run: Run) -> Table:
         cells: list[str | Text] = [f"{row.before:.1f}", f"{row.after:.1f}", change, *others]
         table.add_row(Text(row.name), *cells, end_section=row.name != AVERAGE)
     return table
+
+
+def show_tables(tables: Sequence[TextTable], unit: str = "accuracy in %") -> None:
+    """Print tables with their notes."""
+    for table in tables:
+        console.print(table_of(table.header, table.rows, f"{table.title}, {unit}"))
+        for note in table.notes:
+            print_plain(note)
 
 
 def table_of(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> Table:

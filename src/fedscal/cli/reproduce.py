@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedscal.cli import output
-from fedscal.cli.allow import AllowCode
-from fedscal.cli.jobs import Json, Out, Quiet
-from fedscal.cli.many import end_with, execute_cells, show_tables
-from fedscal.cli.output import print_plain
+from fedscal.cli import AllowCode
+from fedscal.cli.jobs import Json, Out, Quiet, end_with, execute_cells
+from fedscal.cli.output import print_json, print_plain, progress, show_tables
 from fedscal.core.errors import UsageError
+from fedscal.core.extras import from_extra
 from fedscal.experiment.spec import environment_keys, parse_assignments
 from fedscal.models.custom import check_permission
 from fedscal.paper import tables
@@ -48,7 +48,8 @@ def reproduce(
     seeds= run a part of it; other keys stand over the paper's. Says NOT A REPRODUCTION where it is none.
     """
     blocks = tables.table(name)
-    _check_tools(name)
+    if name == "figures":
+        _figures()  # what draws them may be missing: better known before anything is run
     if not data:
         raise UsageError(f"--data DIR is missing: {name} is made from the images of a data set.")
     out = out or Path("runs") / "reproduce"
@@ -60,8 +61,7 @@ def reproduce(
     if only_estimate:
         _estimate(entries, jobs, as_json)
         return
-    from fedscal.paper.result import Result
-    from fedscal.paper.validity import flaws
+    from fedscal.paper.result import Result, flaws
 
     reasons = flaws(entries, copies, given)
 
@@ -75,26 +75,21 @@ def reproduce(
     end_with(failed, len(cells))
 
 
-def _check_tools(name: str) -> None:
-    """Refuse figures before anything is run if what draws them is missing."""
-    if name == "figures":
-        from fedscal.paper.figures import check_drawing
-
-        check_drawing()
+def _figures() -> ModuleType:
+    with from_extra("figures", "drawing the figures"):
+        from fedscal.paper import figures
+    return figures
 
 
 def _estimate(entries: Sequence[tables.Entry], jobs: int, as_json: bool) -> None:
     from fedscal.paper.estimate import estimate
     from fedscal.runtime.local import worker_count
 
-    listener = output.listener(as_json)
-    listener.stage("timing one batch", len({entry.block.dataset for entry in entries}))
-    try:
-        found = estimate(entries, listener.advance)
-    finally:
-        listener.close()
+    with progress(as_json) as shown:
+        shown.stage("timing one batch", len({entry.block.dataset for entry in entries}))
+        found = estimate(entries, shown.advance)
     if as_json:
-        output.print_json(found.document())
+        print_json(found.document())
         return
     show_tables([found.table()], "time")
     threads = max((entry.cell.spec.threads for entry in entries), default=1)
@@ -103,20 +98,17 @@ def _estimate(entries: Sequence[tables.Entry], jobs: int, as_json: bool) -> None
 
 
 def _drawn(result: Result, quiet: bool) -> list[Drawn]:
-    from fedscal.paper.figures import FIGURES, draw
-
-    listener = output.listener(quiet)
-    listener.stage("drawing", FIGURES)
-    try:
-        return draw(result, listener.advance)
-    finally:
-        listener.close()
+    figures = _figures()
+    with progress(quiet) as shown:
+        shown.stage("drawing", figures.FIGURES)
+        drawn: list[Drawn] = figures.draw(result, shown.advance)
+        return drawn
 
 
 def _show(result: Result, out: Path, quiet: bool, as_json: bool) -> None:
     paths = result.write(out, _drawn(result, quiet or as_json) if result.name == "figures" else ())
     if as_json:
-        output.print_json(result.document())
+        print_json(result.document())
     elif not quiet:
         if result.heading:
             print_plain(result.heading)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedscal.cli import output, print_error
-from fedscal.cli.allow import AllowCode
-from fedscal.cli.output import console, print_json, print_plain, table_of
+from fedscal.cli import AllowCode, print_error
+from fedscal.cli.output import console, print_json, print_plain, progress, table_of
 from fedscal.core import files
 from fedscal.core.convert import dump
 from fedscal.core.errors import UsageError
 from fedscal.data.folders.scan import scan
+from fedscal.data.folders.tree import recipe
 
 if TYPE_CHECKING:
     from fedscal.deploy.classifier import Classifier
@@ -54,8 +54,6 @@ def init(
     out: Annotated[Path, typer.Option("--out", help="The recipe to write.")] = Path("fedscal.toml"),
 ) -> None:
     """Look at a folder and write a recipe for it, with comments."""
-    from fedscal.data.folders.suggest import recipe
-
     if out.exists():
         raise UsageError(f"{out} is there already; give another --out.")
     files.write_bytes(out, recipe(scan(folder)).encode())
@@ -96,14 +94,11 @@ def _warn(classifier: Classifier, run: Run | None) -> None:
 
 def _shown(answers: Iterable[Answer], total: int) -> Iterator[Answer]:
     """Pass the answers on, and show how many there have been."""
-    listener = output.listener(quiet=False)
-    listener.stage("images", total)
-    try:
+    with progress(quiet=False) as shown:
+        shown.stage("images", total)
         for answer in answers:
-            listener.advance()
+            shown.advance()
             yield answer
-    finally:
-        listener.close()
 
 
 def audit(

@@ -161,11 +161,9 @@ def rows(runs: Sequence[Run]) -> Sequence[Row]:
 
 
 def source_tables(runs: Sequence[Run], named: Sequence[Row] | None = None) -> Sequence[SourceTable]:
-    """Return the tables by benchmark and source, in the order of the runs.
+    """Return the tables of usable runs by benchmark and source, in the order of the runs.
 
-    Args:
-        runs: usable runs.
-        named: the row of each, if more runs than these decide what a row is called.
+    ``named`` is the row of each, if more runs than these decide what a row is called.
     """
     groups: dict[tuple[str, str], dict[Row, list[Run]]] = {}
     for run, row in zip(runs, named or rows(runs), strict=True):

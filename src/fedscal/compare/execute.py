@@ -40,11 +40,8 @@ class Failed:
 
 def cells_of(specs: Sequence[RunSpec], out: Path) -> list[Cell]:
     """Return the cells of a grid, each in its own directory below ``out``."""
-    return [Cell(spec, RunDirectory(out / _folder(spec))) for spec in specs]
-
-
-def _folder(spec: RunSpec) -> str:
-    return f"{spec.source}-{spec.method}-{spec.adaptation}-s{spec.seed}-{spec.digest()[:8]}"
+    names = [f"{s.source}-{s.method}-{s.adaptation}-s{s.seed}-{s.digest()[:8]}" for s in specs]
+    return [Cell(spec, RunDirectory(out / name)) for spec, name in zip(specs, names, strict=True)]
 
 
 def execute(cells: Sequence[Cell], jobs: int, done: Callable[[Cell], None]) -> list[tuple[Cell, Failed]]:

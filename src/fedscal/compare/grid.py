@@ -32,11 +32,9 @@ def refuse_several(keys: Keys) -> None:
 
 
 def union(recipe: Keys, *later: Keys) -> list[RunSpec]:
-    """Return the runs of a recipe's grids, each once and in order.
+    """Return the runs of a recipe's grids, each once and in order; later keys override, the last wins.
 
-    Args:
-        recipe: The keys that all grids share, and the grids' own in ``grid``.
-        later: Keys that override the recipe's, such as the command line's; the last wins.
+    The recipe holds the keys that all grids share, and the grids' own in ``grid``.
     """
     common = {name: value for name, value in recipe.items() if name != GRIDS}
     tables = recipe.get(GRIDS, [{}])

@@ -36,23 +36,23 @@ _FEW = 6
 Groups = Mapping[Row, Sequence[Cell]]
 
 
+def _with_rows(cells: Sequence[Cell]) -> list[tuple[Row, Cell]]:
+    return list(zip(rows_of([cell.spec.flat() for cell in cells]), cells, strict=True))
+
+
 def by_row(cells: Sequence[Cell]) -> Groups:
     """Return the cells by the row they belong to, in the order of the grid."""
     groups: dict[Row, list[Cell]] = {}
-    for row, cell in zip(rows_of([cell.spec.flat() for cell in cells]), cells, strict=True):
+    for row, cell in _with_rows(cells):
         groups.setdefault(row, []).append(cell)
     return groups
 
 
 def by_source(cells: Sequence[Cell]) -> Sequence[SourceTable]:
     """Return a table for each source, of the runs that are finished and have labels."""
-    rows = rows_of([cell.spec.flat() for cell in cells])
-    named = {cell.directory.path: row for cell, row in zip(cells, rows, strict=True)}
-    runs = [
-        replace(load_run(cell.directory.path), spec=cell.spec.flat())
-        for cell in cells
-        if cell.directory.finished
-    ]
+    finished = [(row, cell) for row, cell in _with_rows(cells) if cell.directory.finished]
+    named = {cell.directory.path: row for row, cell in finished}
+    runs = [replace(load_run(cell.directory.path), spec=cell.spec.flat()) for _, cell in finished]
     compared, _ = comparison.usable(runs)
     return comparison.source_tables(compared, [named[run.path] for run in compared])
 
@@ -213,10 +213,10 @@ def to_markdown(cells: Sequence[Cell], command: str, tables: Sequence[Table]) ->
 
 def summaries(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     """Return the finished runs' summaries, each with the label of its row, in the order of the grid."""
-    rows = rows_of([cell.spec.flat() for cell in cells])
-    pairs = zip(rows, cells, strict=True)
     return [
-        {"row": row.label, **dump(cell.directory.summary())} for row, cell in pairs if cell.directory.finished
+        {"row": row.label, **dump(cell.directory.summary())}
+        for row, cell in _with_rows(cells)
+        if cell.directory.finished
     ]
 
 

@@ -45,6 +45,3 @@ class Lines(Callback):
     def warn(self, text: str) -> None:
         """Write a warning."""
         self._write(f"warning: {text}")
-
-    def close(self) -> None:
-        """Nothing to close."""

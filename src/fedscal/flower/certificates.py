@@ -29,22 +29,34 @@ def make_certificates(folder: Path, hosts: Sequence[str], sites: Sequence[str], 
     ``folder`` gets ``ca.crt``, ``ca.key``, ``server.crt``, ``server.key``, and for every site a folder
     with ``key``, ``key.pub`` and a copy of ``ca.crt``: all that the site needs, and nothing else.
     """
-    for host in hosts:
-        _check_host(host)
+    alternatives = [_general_name(host) for host in hosts]
     made = []
     if not (folder / "ca.key").exists():
         made += _make_authority(folder, days)
     if not (folder / "server.key").exists():
-        made += _make_server(folder, hosts, days)
+        made += _make_server(folder, hosts[0], alternatives, days)
     for site in sites:
         if not (folder / site / "key").exists():
             made += _make_site(folder, site)
     return made
 
 
+def _general_name(host: str) -> x509.GeneralName:
+    """Return an address or a name for a certificate; refuse what cannot stand in one."""
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        if not _NAME.fullmatch(host) or len(host) > _LONGEST_NAME:
+            raise UsageError(
+                f"--host '{shown(host)}' is neither an address nor a machine's name: 1 to {_LONGEST_NAME} "
+                "letters (a to z), digits, dots and hyphens."
+            ) from None
+        return x509.DNSName(host)
+
+
 def _make_authority(folder: Path, days: int) -> list[Path]:
     key = ec.generate_private_key(ec.SECP384R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedscal federation")])
+    name = _name("fedscal federation")
     usage = x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=True,
@@ -61,48 +73,39 @@ def _make_authority(folder: Path, days: int) -> list[Path]:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA384())
     )
-    return [
-        _write(folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM)),
-        _write(folder / "ca.key", _private(key), secret=True),
-    ]
+    return _write_pair(folder / "ca", certificate, key, key)
 
 
-def _make_server(folder: Path, hosts: Sequence[str], days: int) -> list[Path]:
+def _make_server(folder: Path, host: str, alternatives: list[x509.GeneralName], days: int) -> list[Path]:
     authority = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
     signer = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
         raise UsageError(f"{folder / 'ca.key'} is not a key that 'fedscal flower certs' made.")
     key = ec.generate_private_key(ec.SECP384R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
-    names = x509.SubjectAlternativeName([_alternative(host) for host in hosts])
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     certificate = (
-        _certificate(name, authority.subject, key.public_key(), days)
+        _certificate(_name(host), authority.subject, key.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(names, critical=False)
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(issuer, critical=False)
-        .sign(signer, hashes.SHA384())
     )
-    return [
-        _write(folder / "server.crt", certificate.public_bytes(serialization.Encoding.PEM)),
-        _write(folder / "server.key", _private(key), secret=True),
-    ]
+    return _write_pair(folder / "server", certificate, key, signer)
 
 
 def _make_site(folder: Path, site: str) -> list[Path]:
     key = ec.generate_private_key(ec.SECP384R1())
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return [
-        _write(folder / site / "key", private, secret=True),
+        _write(folder / site / "key", _private(key, serialization.PrivateFormat.OpenSSH), secret=True),
         _write(folder / site / "key.pub", public + f" {site}\n".encode()),
         _write(folder / site / "ca.crt", (folder / "ca.crt").read_bytes()),
     ]
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
 def _certificate(
@@ -120,29 +123,21 @@ def _certificate(
     )
 
 
-def _check_host(host: str) -> None:
-    """Refuse what cannot stand in a certificate."""
-    try:
-        ip_address(host)
-    except ValueError:
-        if not _NAME.fullmatch(host) or len(host) > _LONGEST_NAME:
-            raise UsageError(
-                f"--host '{shown(host)}' is neither an address nor a machine's name: 1 to {_LONGEST_NAME} "
-                "letters (a to z), digits, dots and hyphens."
-            ) from None
+def _write_pair(
+    stem: Path,
+    certificate: x509.CertificateBuilder,
+    key: ec.EllipticCurvePrivateKey,
+    signer: ec.EllipticCurvePrivateKey,
+) -> list[Path]:
+    signed = certificate.sign(signer, hashes.SHA384()).public_bytes(serialization.Encoding.PEM)
+    return [
+        _write(stem.with_suffix(".crt"), signed),
+        _write(stem.with_suffix(".key"), _private(key, serialization.PrivateFormat.PKCS8), secret=True),
+    ]
 
 
-def _alternative(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
-
-
-def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+def _private(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
 def _write(path: Path, data: bytes, secret: bool = False) -> Path:

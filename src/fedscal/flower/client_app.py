@@ -17,9 +17,8 @@ from flwr.clientapp import ClientApp
 
 from fedscal.core.errors import UsageError
 from fedscal.experiment.experiment import Experiment
-from fedscal.flower.config import run_directory, run_spec
-from fedscal.flower.records import from_records, to_records
-from fedscal.flower.site_service import SiteService
+from fedscal.flower.codec import from_records, to_records
+from fedscal.flower.site_service import SiteService, run_directory, run_spec
 from fedscal.runtime.messages import FAILED, Frame
 
 _log = logging.getLogger(__name__)

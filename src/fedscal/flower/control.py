@@ -7,7 +7,6 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import httpx
@@ -28,10 +27,10 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 
+from fedscal.core import files
 from fedscal.core.errors import UsageError
-from fedscal.flower.app_hash import installed_app, installed_hash
 from fedscal.flower.endpoint import Endpoint
-from fedscal.flower.processes import ProcessEnded
+from fedscal.flower.processes import ProcessEnded, installed_app
 from fedscal.flower.superlink import SECRET_HEADER
 
 _KNOWN = "already in use"
@@ -57,13 +56,17 @@ class Control:
     def __enter__(self) -> Control:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._client.close()
 
-    def register(self, name: str, public_key: Path) -> None:
-        """Register a site's key under its name; one that is known is left as it is."""
+    def register_all(self, keys: Path) -> list[str]:
+        """Register every public key under its site's name, unless it is known; return the names."""
+        names = sorted(path.parent.name for path in keys.glob("*/key.pub"))
+        for name in names:
+            self._register(name, keys / name / "key.pub")
+        return names
+
+    def _register(self, name: str, public_key: Path) -> None:
         key = load_ssh_public_key(public_key.read_bytes())
         if not isinstance(key, EllipticCurvePublicKey):
             raise UsageError(f"{public_key} is not a key that 'fedscal flower certs' made.")
@@ -75,7 +78,7 @@ class Control:
 
     def start(self, config: Mapping[str, Any]) -> int:
         """Start a run of the installed app; return its number."""
-        fab = Fab(installed_hash(), installed_app(), {})
+        fab = Fab(files.sha256(installed_app()), installed_app(), {})
         request = StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(dict(config)))
         try:
             answer = self._client.StartRun(request)
@@ -105,15 +108,13 @@ class Control:
                     yield rest
                 return
             except httpx.HTTPError as error:
-                if self._restarted() or time.monotonic() - silent_since > _RETURN:
+                # A server that was started anew has another secret, and has ended its runs.
+                anew = self._endpoint.operator_secret.read_text() != self._secret
+                if anew or time.monotonic() - silent_since > _RETURN:
                     raise ProcessEnded(
                         f"the server sends no more of the log of the run: {_reason(error)}"
                     ) from error
                 time.sleep(1)
-
-    def _restarted(self) -> bool:
-        """Whether the server was started anew, which ends its runs."""
-        return self._endpoint.operator_secret.read_text() != self._secret
 
     def stop(self, run: int) -> None:
         """Stop a run; a server that is not there has none."""

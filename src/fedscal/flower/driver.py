@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any, TypeVar
 
 from fedscal.core.errors import TooFewClients
 from fedscal.core.types import ClientId, Failure, Metrics, Package, Reply, Weights
-from fedscal.flower.delta_codec import decode, encode
+from fedscal.flower.codec import decode, encode
 from fedscal.flower.registry import Registry, check_stamp
 from fedscal.flower.schema import NotAllowed, Schema, Schemas
 from fedscal.flower.transport import NodeRequest
@@ -60,9 +59,7 @@ class FlowerDriver:
     def __enter__(self) -> FlowerDriver:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """The grid is Flower's to close."""
 
     def exchange(self, packages: Mapping[ClientId, Package]) -> Iterator[Reply | Failure]:
@@ -149,7 +146,7 @@ class FlowerDriver:
         encoded = {}
         for client, request in requests.items():
             if client not in self.registry.sites:
-                yield client, Failure(client, self.registry.why_missing(client))
+                yield client, Failure(client, str(self.registry.refused.get(client, "is not connected")))
                 continue
             full = replace(request, scalars={**request.scalars, "run": self.run, "keys": dict(self.keys)})
             models = list(request.tensors)

@@ -72,16 +72,6 @@ class Endpoint:
         return self.folder / "ca.crt"
 
     @property
-    def certificate(self) -> Path:
-        """Its certificate."""
-        return self.folder / "server.crt"
-
-    @property
-    def key(self) -> Path:
-        """The certificate's key."""
-        return self.folder / "server.key"
-
-    @property
     def executor_secret(self) -> Path:
         """Who knows it may take tasks and execute them."""
         return self.folder / "executor.secret"
@@ -93,7 +83,8 @@ class Endpoint:
 
     def tls_flags(self) -> list[str]:
         """Return the flags by which Flower's programs listen here."""
-        files_ = ["--ssl-ca-certfile", self.ca, "--ssl-certfile", self.certificate, "--ssl-keyfile", self.key]
+        own = self.folder / "server.crt", self.folder / "server.key"
+        files_ = ["--ssl-ca-certfile", self.ca, "--ssl-certfile", own[0], "--ssl-keyfile", own[1]]
         where = ["--host", HOST, "--port", self.port, "--superexec-auth-secret-file", self.executor_secret]
         return [str(word) for word in ["--isolation", "process", *where, *files_]]
 

@@ -10,6 +10,7 @@ HTTP is parsed by uvicorn and h11, and written by httpx; here are only the list 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 import sys
@@ -17,11 +18,12 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import httpx
 import uvicorn
-from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedscal.core.documents import read_json
@@ -61,11 +63,6 @@ class Config:
     key: str | None
     endpoint: str
 
-    @property
-    def signed(self) -> bool:
-        """Whether sites prove who they are by keys."""
-        return self.certificate is not None
-
 
 def paths(signed: bool) -> frozenset[str]:
     """Return the paths that are passed on."""
@@ -87,23 +84,24 @@ class Front:
         self._upstream, self._passed = upstream, passed
         self._free = asyncio.Semaphore(MAX_AT_ONCE)
 
-    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] != "http":
             return
+        peer = scope["client"][0] if scope["client"] else "somebody"
         refused = self._refusal(scope)
         if refused:
-            _log.warning("refused %s: %s", _client(scope), refused)
-            await _respond(send, 403)
+            _log.warning("refused %s: %s", peer, refused)
+            await Response(status_code=403, headers={"connection": "close"})(scope, receive, send)
             return
         try:
             async with self._free:
                 await self._pass_on(scope, receive, send)
         except (Drop, httpx.HTTPError, TimeoutError) as error:
-            _log.warning("dropped %s: %s", _client(scope), error or type(error).__name__)
+            _log.warning("dropped %s: %s", peer, error or type(error).__name__)
             await _break_off(send)
 
-    def _refusal(self, scope: HTTPScope) -> str:
+    def _refusal(self, scope: Scope) -> str:
         raw, headers = scope["raw_path"].decode("latin-1"), dict(scope["headers"])
         length = headers.get(b"content-length", b"")
         if scope["method"] != "POST" or scope["query_string"]:
@@ -116,7 +114,7 @@ class Front:
             return "a body without a length"
         return f"a body of {int(length):,} bytes" if int(length) > MAX_BODY else ""
 
-    async def _pass_on(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(n, v) for n, v in scope["headers"] if n in _HEADERS or n.startswith(_HEADER_PREFIX)]
         request = self._upstream.build_request(
             "POST", scope["raw_path"].decode("ascii"), headers=headers, content=_body(receive)
@@ -125,7 +123,9 @@ class Front:
         try:
             if answer.status_code >= 500:
                 raise Drop(f"SuperLink answered {answer.status_code}")
-            await send(_start(answer.status_code, answer.headers))
+            kept = [(n, v) for n, v in answer.headers.raw if n.lower() in _HEADERS]
+            start = {"status": answer.status_code, "headers": kept or [(b"content-length", b"0")]}
+            await send({"type": "http.response.start", **start})
             async for piece in answer.aiter_raw():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -133,7 +133,7 @@ class Front:
             await answer.aclose()
 
 
-async def _body(receive: ASGIReceiveCallable) -> AsyncIterator[bytes]:
+async def _body(receive: Receive) -> AsyncIterator[bytes]:
     """Yield a request's body; one that comes too slowly is given up."""
     more = True
     async with asyncio.timeout(BODY_SECONDS):
@@ -145,28 +145,10 @@ async def _body(receive: ASGIReceiveCallable) -> AsyncIterator[bytes]:
             more = event["more_body"]
 
 
-def _start(status: int, headers: httpx.Headers | None = None) -> Any:
-    kept = [(n, v) for n, v in (headers.raw if headers else []) if n.lower() in _HEADERS]
-    return {"type": "http.response.start", "status": status, "headers": kept or [(b"content-length", b"0")]}
-
-
-async def _respond(send: ASGISendCallable, status: int) -> None:
-    closing = {**_start(status), "headers": [(b"content-length", b"0"), (b"connection", b"close")]}
-    await send(closing)  # type: ignore[arg-type]
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _break_off(send: ASGISendCallable) -> None:
+async def _break_off(send: Send) -> None:
     """Begin an answer and do not end it: the server closes the connection, and httpx sees it break."""
-    broken = {"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"1")]}
-    try:
-        await send(broken)  # type: ignore[arg-type]
-    except RuntimeError:  # the answer had begun already
-        return
-
-
-def _client(scope: HTTPScope) -> str:
-    return scope["client"][0] if scope["client"] else "somebody"
+    with contextlib.suppress(RuntimeError):  # the answer had begun already
+        await send({"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"1")]})
 
 
 class Bounded(H11Protocol):
@@ -217,7 +199,7 @@ async def serve(config: Config) -> None:
     async with httpx.AsyncClient(base_url=base, verify=context, timeout=_UPSTREAM, limits=limits) as upstream:
         await uvicorn.Server(
             uvicorn.Config(
-                Front(upstream, paths(config.signed)),
+                Front(upstream, paths(signed=config.certificate is not None)),
                 host=config.host,
                 port=config.port,
                 http=Bounded,
@@ -233,6 +215,73 @@ async def serve(config: Config) -> None:
                 ssl_keyfile=config.key,
             )
         ).serve()
+
+
+_NGINX = """\
+# Written by 'fedscal flower server --front nginx'; made anew at every start of the server.
+worker_processes 1;
+pid {state}/nginx.pid;
+error_log stderr warn;
+events {{ worker_connections {connections}; }}
+http {{
+    access_log off;
+    server_tokens off;
+    client_body_temp_path {state}/nginx-body;
+    proxy_temp_path {state}/nginx-proxy;
+    fastcgi_temp_path {state}/nginx-fastcgi;
+    uwsgi_temp_path {state}/nginx-uwsgi;
+    scgi_temp_path {state}/nginx-scgi;
+    limit_conn_zone $binary_remote_addr zone=address:1m;
+    upstream superlink {{ server {address}; keepalive 16; }}
+    server {{
+        listen {host}:{port}{tls};
+{certificate}
+        limit_conn address {of_one};
+        client_max_body_size {body};
+        large_client_header_buffers 4 {headers};
+        client_header_timeout {header_seconds}s;
+        client_body_timeout {body_seconds}s;
+        merge_slashes off;
+        # The path as it was sent, not as nginx decodes it.
+        if ($request_uri !~ "^/v1/fleet/({calls})$") {{ return 403; }}
+        if ($request_method != POST) {{ return 403; }}
+        location / {{
+            proxy_pass https://superlink;
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+            proxy_ssl_trusted_certificate {ca};
+            proxy_ssl_verify on;
+            proxy_ssl_name 127.0.0.1;
+            proxy_intercept_errors on;
+            # 444 closes the connection: Flower's node tries again; an answer of 5xx ends its heartbeat.
+            error_page 500 502 503 504 = @drop;
+        }}
+        location @drop {{ return 444; }}
+    }}
+}}
+"""
+_NGINX_CERTIFICATE = "        ssl_certificate {0}/server.crt;\n        ssl_certificate_key {0}/server.key;"
+
+
+def nginx_config(host: str, port: int, keys: Path | None, endpoint: Endpoint) -> str:
+    """Return this front as a configuration of nginx, for operators who trust that: same list, same bounds."""
+    calls = sorted(path.rpartition("/")[2] for path in paths(signed=keys is not None))
+    return _NGINX.format(
+        state=endpoint.folder,
+        address=endpoint.address,
+        ca=endpoint.ca,
+        host=host,
+        port=port,
+        tls=" ssl" if keys else "",
+        certificate=_NGINX_CERTIFICATE.format(keys.resolve()) if keys else "",
+        calls="|".join(calls),
+        connections=2 * MAX_CONNECTIONS,
+        of_one=MAX_CONNECTIONS_OF_ONE,
+        body=MAX_BODY,
+        headers=MAX_HEADERS,
+        header_seconds=int(HEADER_SECONDS),
+        body_seconds=int(BODY_SECONDS),
+    )
 
 
 def main() -> None:

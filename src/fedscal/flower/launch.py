@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fedscal.core import files
 from fedscal.core.errors import FedscalError, UsageError
@@ -44,7 +44,6 @@ _CHECK, _LOST = 5.0, 60.0
 """Seconds between two checks of a node's heartbeat, and without one until its connection is lost."""
 _SERVER_FILES = {"certificate": "server.crt", "key": "server.key"}
 Log = Callable[[str], None]
-Front = Literal["built-in", "nginx"]
 
 
 @dataclass(frozen=True)
@@ -91,17 +90,12 @@ class Address:
 
 
 def run_server(
-    keys: Path | None, host: str, port: int, state: Path, log: Log, front: Front = "built-in"
+    keys: Path | None, host: str, port: int, state: Path, log: Log, front: str = "built-in"
 ) -> None:
     """Run the server until it is ended: SuperLink on loopback, who executes its runs, and a front.
 
-    Args:
-        keys: what ``fedscal flower certs`` made; None: in the clear, and any site may join.
-        host: the address that the front listens on.
-        port: the port that the front listens on.
-        state: where the server keeps its database and its secrets.
-        log: takes lines about its progress.
-        front: what stands before SuperLink.
+    ``keys`` are what ``fedscal flower certs`` made; None: in the clear, and any site may join. The front
+    listens at host and port; ``state`` is where the server keeps its database and its secrets.
     """
     with from_extra("flower", "fedscal flower server"):
         from fedscal.flower.control import Control, refuse_open_control
@@ -114,10 +108,10 @@ def run_server(
         wait_for(endpoint.open, parts[0].start(log), _START)
         refuse_open_control(endpoint)
         with Control(endpoint) as control:
-            names = register(keys, control) if keys else []
+            names = control.register_all(keys) if keys else []
         parts += [
             SupervisedProcess(_module("executor", "server", endpoint.folder), env),
-            SupervisedProcess(_FRONTS[front](host, port, keys, endpoint), env),
+            SupervisedProcess(FRONTS[front](host, port, keys, endpoint), env),
         ]
         for part in parts[1:]:
             running = part.start(log)
@@ -150,7 +144,7 @@ def _built_in_front(host: str, port: int, keys: Path | None, endpoint: Endpoint)
 
 def _nginx(host: str, port: int, keys: Path | None, endpoint: Endpoint) -> list[str]:
     with from_extra("flower", "--front nginx"):
-        from fedscal.flower.nginx import nginx_config
+        from fedscal.flower.front import nginx_config
     if not shutil.which("nginx"):
         raise UsageError("nginx is not installed: install it, or leave --front away.")
     path = endpoint.folder / "nginx.conf"
@@ -159,18 +153,7 @@ def _nginx(host: str, port: int, keys: Path | None, endpoint: Endpoint) -> list[
     return ["setpriv", "--pdeathsig", "TERM", "nginx", "-c", str(path), "-g", "daemon off;"]
 
 
-_FRONTS: dict[Front, Callable[[str, int, Path | None, Endpoint], list[str]]] = {
-    "built-in": _built_in_front,
-    "nginx": _nginx,
-}
-
-
-def register(keys: Path, control: Control) -> list[str]:
-    """Register every public key under its site's name; those that the database has are left as they are."""
-    names = sorted(path.parent.name for path in keys.glob("*/key.pub"))
-    for name in names:
-        control.register(name, keys / name / "key.pub")
-    return names
+FRONTS = {"built-in": _built_in_front, "nginx": _nginx}
 
 
 def describe_site(

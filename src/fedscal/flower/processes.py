@@ -1,4 +1,4 @@
-"""Processes of a federation: started with the right flags and environment, supervised, and ended."""
+"""Processes of a federation: what they may run, how they are started, supervised, and ended."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ import subprocess
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from fedscal.core import files
 from fedscal.core.documents import read_json
-from fedscal.core.errors import FedscalError
-from fedscal.core.extras import ExtraMissing
+from fedscal.core.errors import FedscalError, UsageError
+from fedscal.core.extras import ExtraMissing, from_extra
 
 ENDED = "fedscal ended with code"
 """How the last output line of a run that failed begins."""
@@ -33,12 +35,35 @@ _MEANINGS = {
     "register the key, or wait a minute",
     600: "the server's certificate is not signed by this site's ca.crt, or is for another name",
 }
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _GRACE = 15.0
 
 
 def read_site_file(folder: Path) -> dict[str, Any]:
     """Return how ``fedscal flower site`` describes a site: its name, its options, other apps it may run."""
     return dict(read_json(folder / SITE_FILE))
+
+
+@cache
+def installed_app() -> bytes:
+    """Return the app of the installed package as Flower packs it."""
+    with from_extra("flower", "fedscal flower"):
+        from flwr.cli.build import build_fab_from_disk
+    with resources.as_file(resources.files("fedscal.flower") / "app") as folder:
+        return build_fab_from_disk(Path(folder))
+
+
+def allowed_hashes(others: Iterable[str] = ()) -> frozenset[str]:
+    """Return the hashes of the apps that may run here: the installed package's, and those an operator lists.
+
+    A Flower app is an archive that a server sends to its sites. Ours holds no code, so its hash says all
+    about it: whatever has another hash is refused before it is unpacked.
+    """
+    listed = [text.strip().lower() for text in others]
+    for text in listed:
+        if not _SHA256.fullmatch(text):
+            raise UsageError(f"'{text[:80]}' is not the sha256 of an app: 64 hexadecimal digits.")
+    return frozenset([files.sha256(installed_app()), *listed])
 
 
 class ProcessEnded(FedscalError):
@@ -156,11 +181,8 @@ class SupervisedProcess:
     def start(self, log: Callable[[str], None]) -> RunningProcess:
         """Start it, or start it again."""
         log(f"started: {shlex.join(self.argv)}")
-        self.running, self._started, self._due = (
-            RunningProcess(self.argv, self.env, log),
-            time.monotonic(),
-            0.0,
-        )
+        self.running = RunningProcess(self.argv, self.env, log)
+        self._started, self._due = time.monotonic(), 0.0
         return self.running
 
     def check(self, log: Callable[[str], None]) -> None:

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from fedscal.core.errors import DataRefused, FedscalError, ModelRefused, TooFewClients, UsageError, shown
 from fedscal.core.fields import printable
 from fedscal.core.types import ClientId, Failure
-from fedscal.flower.delta_codec import decode, encode
+from fedscal.flower.codec import decode, encode
 from fedscal.flower.schema import handshake
 from fedscal.flower.transport import GridTransport, NodeRequest, TimedOut, describe_error
 from fedscal.runtime.messages import Frame, Request
@@ -131,10 +131,6 @@ class Registry:
             time.sleep(_POLL)
             self.update()
 
-    def why_missing(self, client: ClientId) -> str:
-        """Say why a client cannot be reached."""
-        return str(self.refused.get(client, "is not connected"))
-
 
 def _start(info: NodeInfo) -> tuple[int, str]:
     """Identify one start of a node."""
@@ -152,9 +148,11 @@ def _site(node: int, client: ClientId, response: Frame) -> RegisteredSite:
 
 def check_stamp(client: ClientId, header: Mapping[str, Any], wanted: Mapping[str, str]) -> None:
     """Refuse a site that is not of the same federation, and say in what it differs."""
-    if header.get("version") != wanted["version"]:
+    version = header.get("version")
+    if version != wanted["version"]:
+        theirs = printable(version, 64) if isinstance(version, str) else shown(version)
         raise UsageError(
-            f"{client} runs fedscal {_version(header)} and the server {wanted['version']}: "
+            f"{client} runs fedscal {theirs} and the server {wanted['version']}: "
             "install the same version on both."
         )
     if header.get("classes_sha256") != wanted["classes_sha256"]:
@@ -163,8 +161,3 @@ def check_stamp(client: ClientId, header: Mapping[str, Any], wanted: Mapping[str
         )
     if header.get("model_sha256") != wanted["model_sha256"]:
         raise ModelRefused(f"{client} has another source model than the server: give both the same.")
-
-
-def _version(header: Mapping[str, Any]) -> str:
-    known = header.get("version")
-    return printable(known, 64) if isinstance(known, str) else shown(known)

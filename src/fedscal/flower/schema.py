@@ -7,6 +7,7 @@ what both have: the run's options and the source model.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,17 +39,9 @@ class NotAllowed(ModelRefused):
     """A response holds something that is not on the list, or lacks what is."""
 
 
-def _is_word(value: Any) -> bool:
-    """A name or a version: nothing with room for a path or a sentence about data."""
-    return (
-        isinstance(value, str)
-        and 0 < len(value) <= 64
-        and all(letter.isalnum() or letter in "-_.+" for letter in value)
-    )
-
-
-def _is_hash(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
+def _text(pattern: str, words: str) -> Field:
+    known = re.compile(pattern)
+    return fields.field(lambda value: isinstance(value, str) and known.fullmatch(value) is not None, words)
 
 
 def _is_sentence(value: Any) -> bool:
@@ -56,10 +49,11 @@ def _is_sentence(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= 300 and value.isprintable() and not set(value) & _IN_PATHS
 
 
-_WORD = fields.field(_is_word, "a word of at most 64 letters, digits and -_.+")
-_HASH = fields.field(_is_hash, "a sha256")
+# A name or a version: nothing with room for a path or a sentence about data.
+_WORD = _text(r"[\w.+-]{1,64}", "a word of at most 64 letters, digits and -_.+")
+_HASH = _text(r"[0-9a-f]{64}", "a sha256")
 _SENTENCE = fields.field(_is_sentence, "a sentence of at most 300 characters")
-_DOMAIN = fields.field(lambda value: _is_word(value) and value != AVERAGE, f"a word other than '{AVERAGE}'")
+_DOMAIN = _text(rf"(?!{AVERAGE}$)[\w.+-]{{1,64}}", f"a word other than '{AVERAGE}'")
 _STAMP = {"version": _WORD, "classes_sha256": _HASH, "model_sha256": _HASH}
 
 

@@ -28,12 +28,11 @@ from fedscal.experiment.records import RoundRecord
 from fedscal.experiment.run import adapt, resume
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec
-from fedscal.flower.config import run_directory, run_spec
 from fedscal.flower.driver import FlowerDriver
 from fedscal.flower.processes import ENDED
 from fedscal.flower.registry import Registry
 from fedscal.flower.schema import Schemas
-from fedscal.flower.site_service import shared_keys, stamp
+from fedscal.flower.site_service import run_directory, run_spec, shared_keys, stamp
 from fedscal.flower.transport import GridTransport
 from fedscal.models.store import find_model, load_model, read_json
 
@@ -47,14 +46,14 @@ def main(grid: Grid, context: Context) -> None:
     """Run, or go on with, the federation that the run's configuration describes."""
     logging.getLogger("fedscal").addHandler(logging.StreamHandler(sys.stdout))
     config = context.run_config
-    limits = {"patience": float(config["wait"]), "timeout": float(config["round-timeout"])}
+    federation = FlowerFederation(grid, float(config["wait"]), float(config["round-timeout"]))
     out = run_directory(context)
     try:
         if config["resume"]:
-            resume(out, Lines(_print_line), federation=FlowerFederation(grid, **limits))
+            resume(out, Lines(_print_line), federation=federation)
         else:
             spec = server_spec(run_spec(str(config["keys"])), grid)
-            adapt(spec, out, Lines(_print_line), federation=FlowerFederation(grid, **limits))
+            adapt(spec, out, Lines(_print_line), federation=federation)
     except FedscalError as error:
         print(f"{ENDED} {error.exit_code}: {error}", flush=True)  # noqa: T201
         raise

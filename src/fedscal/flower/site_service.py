@@ -1,15 +1,17 @@
-"""A site's side of the wire: its client service, the federation's stamp, and the list of what may leave."""
+"""A site's side of the wire: the run's configuration, its client service, and the list of what may leave."""
 
 from __future__ import annotations
 
 import json
 import logging
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from flwr.app import Context
 from torch import Tensor
 
 from fedscal.client.training import Diverged
@@ -20,8 +22,9 @@ from fedscal.core.types import ClientId, Failure, Metrics, Weights
 from fedscal.core.user_code import load_plugins
 from fedscal.core.version import __version__
 from fedscal.experiment.experiment import Experiment
-from fedscal.experiment.spec import RunSpec
-from fedscal.flower import delta_codec
+from fedscal.experiment.source import source_model
+from fedscal.experiment.spec import RunSpec, parse_assignments
+from fedscal.flower import codec
 from fedscal.flower.schema import FAILURE, NotAllowed, Schema, Schemas, handshake
 from fedscal.methods import hyperparameters
 from fedscal.models.store import ModelCard, find_model, load_model
@@ -47,6 +50,19 @@ _SHARED = frozenset(
 """Options that the server decides, beside the method's hyper-parameters. Paths are never among them."""
 Checked = tuple[Schema, Response]
 """A response, and what it may hold."""
+
+
+def run_directory(context: Context) -> Path:
+    """Return the directory of a run: the one that was named, or one of the run's own."""
+    return Path(str(context.run_config["out"]) or f"runs/flower-{context.run_id}")
+
+
+def run_spec(words: str) -> RunSpec:
+    """Return the spec of ``key=value`` words; a source model that is not given is trained."""
+    spec = RunSpec.make(**parse_assignments(shlex.split(words)))
+    if spec.source_model:
+        return spec
+    return spec.replace(source_model=str(source_model(Experiment.build(spec)).path))
 
 
 def shared_keys(spec: RunSpec) -> dict[str, Any]:
@@ -103,7 +119,7 @@ class SiteService:
     def _decode(self, frame: Frame) -> tuple[Request, str]:
         """Return a request, and how floats travel."""
         models, transport = frame.header["models"], frame.header["transport"]
-        groups = delta_codec.decode(frame, models, self._source, transport)
+        groups = codec.decode(frame, models, self._source, transport)
         request = Request.of(frame.header, {name: groups[name] for name in models})
         if set(request.clients) - {self.client}:
             raise UsageError(f"a request for {', '.join(request.clients)} came to {self.client}")
@@ -113,9 +129,7 @@ class SiteService:
         """Return a response as it is sent, if all of it may leave."""
         models = [WEIGHTS] if WEIGHTS in response.tensors else []
         header = {**response.scalars, "client": self.client, **self._stamp}
-        frame = delta_codec.encode(
-            header, response.tensors, models, self._source, transport if models else "fp32"
-        )
+        frame = codec.encode(header, response.tensors, models, self._source, transport if models else "fp32")
         schema.check(frame.header, response.tensors)
         return frame
 
@@ -145,7 +159,7 @@ class SiteService:
         reply, memory = reply_of(_succeeded(service.handle(local)))
         if memory:
             memories.put(self.client, package.round, memory)
-        reply = replace(reply, weights=delta_codec.rounded(reply.weights, transport))
+        reply = replace(reply, weights=codec.rounded(reply.weights, transport))
         # The server wants them at once: a message of their own would cost more than the pass.
         metrics = self._metrics(service, reply.weights)
         response = training_response(reply, {})

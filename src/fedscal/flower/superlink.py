@@ -34,14 +34,12 @@ class OperatorOnly:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        if scope["type"] != "http" or self._may_pass(scope):
-            await self._app(scope, receive, send)
-        else:
-            await PlainTextResponse("only for the operator\n", 403)(scope, receive, send)
-
-    def _may_pass(self, scope: Scope) -> bool:
-        shown = dict(scope["headers"]).get(SECRET_HEADER.encode(), b"")
-        return scope["path"].startswith(_OPEN) or hmac.compare_digest(shown, self._secret)
+        if scope["type"] == "http" and not scope["path"].startswith(_OPEN):
+            shown = dict(scope["headers"]).get(SECRET_HEADER.encode(), b"")
+            if not hmac.compare_digest(shown, self._secret):
+                await PlainTextResponse("only for the operator\n", 403)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 def main() -> None:

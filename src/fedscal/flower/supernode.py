@@ -23,8 +23,7 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender
 
 from fedscal.core import files
-from fedscal.flower.app_hash import allowed_hashes
-from fedscal.flower.processes import end_with_parent, read_site_file
+from fedscal.flower.processes import allowed_hashes, end_with_parent, read_site_file
 
 _COMMAND = "flwr.supernode.cli.flower_supernode"
 _NODE = "flwr.supernode.start_client_internal"

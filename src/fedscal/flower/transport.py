@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from fedscal.core.errors import FedscalError
 from fedscal.core.fields import printable
 from fedscal.core.types import Failure
-from fedscal.flower.records import from_records, to_records
+from fedscal.flower.codec import from_records, to_records
 from fedscal.flower.schema import FAILURE
 from fedscal.runtime.messages import FAILED, Frame
 
@@ -53,12 +53,9 @@ class GridTransport:
     def exchange(
         self, requests: Mapping[str, NodeRequest], timeout: float, read: Callable[[str, Frame], T]
     ) -> Iterator[tuple[str, T | Failure]]:
-        """Yield what is read of each response as it comes, or why there is none.
+        """Yield what is read of each response as it comes, or why there is none within ``timeout`` seconds.
 
-        Args:
-            requests: the requests by name of the addressee.
-            timeout: seconds until one that has not responded is given up.
-            read: decodes and checks a response; whatever it raises is the failure of that response.
+        ``read`` decodes and checks a response; whatever it raises is the failure of that response.
         """
         pending: dict[str, str] = {}
         started = {request.node: "" for request in requests.values()} | (self._starts() if requests else {})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
+from fedscal.core.convert import convert
 from fedscal.core.errors import DataRefused, some
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.folders.benchmark import Folder
@@ -32,17 +33,13 @@ class DataSet:
     title: str
     domains: Mapping[str, int]
     classes: tuple[str, ...]
-    aliases: Mapping[str, tuple[str, ...]]
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def folders(self, names: Sequence[str]) -> dict[str, str] | None:
         """Return the folder of each domain, if they are all there; case, blanks and hyphens do not matter."""
         plain = {_plain(folder): folder for folder in names}
-        matches = {
-            domain: next((plain[key] for key in self._spellings(domain) if key in plain), None)
-            for domain in self.domains
-        }
-        folders = {domain: folder for domain, folder in matches.items() if folder is not None}
-        return folders if len(folders) == len(self.domains) else None
+        fitting = {name: [key for key in self._spellings(name) if key in plain] for name in self.domains}
+        return {name: plain[keys[0]] for name, keys in fitting.items()} if all(fitting.values()) else None
 
     def domain(self, name: str) -> str | None:
         """Return the domain of a name."""
@@ -73,7 +70,11 @@ class Copy:
         if strange:
             yield f"{title} has no domain {some(strange, _MOST_NAMED)}"
         if sorted(map(_plain, data.classes)) != sorted(map(_plain, self.dataset.classes)):
-            yield _other_classes(title, self.dataset.classes, data.classes)
+            here = {_plain(name) for name in data.classes}
+            absent = [name for name in self.dataset.classes if _plain(name) not in here]
+            lacking = f", without {some(absent, _MOST_NAMED)}" if absent else ""
+            count = len(self.dataset.classes)
+            yield f"{title} has {count} classes, the folder {len(data.classes)}{lacking}"
         assert isinstance(data.folder, Folder), "a copy is a folder"
         for domain, images in self.dataset.domains.items():
             count = len(data.folder.tree.domains[self.folders[domain]])
@@ -102,13 +103,6 @@ def locate(wanted: Sequence[DataSet], roots: Sequence[Path]) -> dict[str, Copy]:
     return copies
 
 
-def _other_classes(title: str, wanted: Sequence[str], classes: Sequence[str]) -> str:
-    plain = {_plain(name) for name in classes}
-    absent = [name for name in wanted if _plain(name) not in plain]
-    lacking = f", without {some(absent, _MOST_NAMED)}" if absent else ""
-    return f"{title} has {len(wanted)} classes, the folder {len(classes)}{lacking}"
-
-
 def _plain(name: str) -> str:
     """Return a name as it is compared.
 
@@ -118,11 +112,7 @@ def _plain(name: str) -> str:
     return "".join(char for char in name.casefold() if char.isalnum())
 
 
-def _published() -> Iterator[DataSet]:
-    text = (resources.files("fedscal.paper") / "datasets.toml").read_text(encoding="utf-8")
-    for name, facts in tomllib.loads(text).items():
-        aliases = {domain: tuple(names) for domain, names in facts.get("aliases", {}).items()}
-        yield DataSet(name, facts["title"], facts["domains"], tuple(facts["classes"]), aliases)
-
-
-DATASETS = {dataset.name: dataset for dataset in _published()}
+_PUBLISHED = (resources.files(__package__) / "datasets.toml").read_text("utf-8")
+DATASETS = {
+    name: convert({"name": name, **facts}, DataSet) for name, facts in tomllib.loads(_PUBLISHED).items()
+}

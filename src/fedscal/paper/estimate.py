@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedscal.client.start import Blend
 from fedscal.client.training import ClientData, local_update
@@ -18,7 +18,7 @@ from fedscal.compare.execute import Cell
 from fedscal.core.rng import Streams, compute_threads
 from fedscal.core.table import Table
 from fedscal.core.text import count, duration
-from fedscal.core.types import Package, Views
+from fedscal.core.types import Package
 from fedscal.core.weights import snapshot
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.folders.benchmark import Folder, margin
@@ -28,7 +28,7 @@ from fedscal.experiment.pretrain import SourceTraining
 from fedscal.experiment.spec import RunSpec
 from fedscal.methods import build_objective, method
 from fedscal.models.network import Network
-from fedscal.paper.tables import Entry, distinct_cells
+from fedscal.paper.tables import Entry
 
 _IMAGES = 8
 """Images of the timed batch on a CPU, where time is proportional to them, and of the counted round."""
@@ -56,12 +56,7 @@ class Pace:
 
 
 def passes(spec: RunSpec, clusters: int) -> Passes:
-    """Count the passes of a round by running it with a miniature client.
-
-    Args:
-        spec: the run.
-        clusters: how many models a client blends, if its method does that.
-    """
+    """Count the passes of a round with a miniature client, which may blend ``clusters`` models."""
     objective = build_objective(spec.method, spec.adaptation, spec.hyper)
     network = Network(nn.Flatten(), 3 * _SIDE**2, classes=3, bottleneck=4)
     model = snapshot(network.state_dict())
@@ -84,13 +79,7 @@ def passes(spec: RunSpec, clusters: int) -> Passes:
 
 
 def seconds_of_run(spec: RunSpec, images: Mapping[str, int], pace: Pace) -> float:
-    """Return the seconds of a run without its source model.
-
-    Args:
-        spec: the run.
-        images: the number of images of every domain.
-        pace: the seconds per image.
-    """
+    """Return the seconds of a run without its source model, given the images of every domain."""
     targets = {domain: n for domain, n in images.items() if domain != spec.source}
     total = sum(targets.values())
     evaluation = total * pace.forward
@@ -117,16 +106,21 @@ def measure(spec: RunSpec) -> Pace:
     device = next(network.parameters()).device
     side = margin(data.shape[1])
     size = _IMAGES if device.type == "cpu" else spec.batch_size
-    batch = _noise(size, side).to(device)
+    seeded, shape = torch.Generator().manual_seed(0), (size, 3, side, side)
+    batch = torch.randint(0, 256, shape, dtype=torch.uint8, generator=seeded).to(device)
+
+    def forward() -> None:
+        with torch.no_grad():
+            network.eval()(data.views.evaluate(batch))
+
+    def step() -> None:
+        network.train()
+        network(data.views.weak(batch, torch.Generator().manual_seed(0))).logits.sum().backward()
+        network.zero_grad(set_to_none=True)
+
     with compute_threads(spec.threads):
-        forward = _timed(lambda: _forward(network, data.views, batch), device, spec.threads) / size
-        both = _timed(lambda: _step(network, data.views, batch), device, spec.threads) / size
-    return Pace(forward, both, f"{device}, {count(spec.threads, 'thread')}, {spec.model}")
-
-
-def _noise(count: int, side: int) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(0, 256, (count, 3, side, side), dtype=torch.uint8, generator=generator)
+        passed, stepped = (_timed(work, device, spec.threads) / size for work in (forward, step))
+    return Pace(passed, stepped, f"{device}, {count(spec.threads, 'thread')}, {spec.model}")
 
 
 def _timed(work: Callable[[], object], device: torch.device, threads: int) -> float:
@@ -143,17 +137,6 @@ def _timed(work: Callable[[], object], device: torch.device, threads: int) -> fl
         cpu = (time.process_time() - used) / threads
         spent.append(cpu if device.type == "cpu" else time.perf_counter() - started)
     return min(spent)
-
-
-@torch.no_grad()
-def _forward(network: Network, views: Views, batch: Tensor) -> None:
-    network.eval()(views.evaluate(batch))
-
-
-def _step(network: Network, views: Views, batch: Tensor) -> None:
-    network.train()
-    network(views.weak(batch, torch.Generator().manual_seed(0))).logits.sum().backward()
-    network.zero_grad(set_to_none=True)
 
 
 @dataclass(frozen=True)
@@ -178,11 +161,11 @@ class Estimate:
 
     def table(self) -> Table:
         """Return the estimate row by row."""
+        lines = [(row, len(cells), self.seconds[row]) for row, cells in self.cells.items()]
         rows = [
-            [row, str(len(cells)), _long(self.seconds[row] / len(cells)), _long(self.seconds[row])]
-            for row, cells in self.cells.items()
+            [row, str(number), _long(total / number) if number else "", _long(total)]
+            for row, number, total in [*lines, ("source models", self.models, self.sources)]
         ]
-        rows.append(["source models", str(self.models), *_each(self.sources, self.models)])
         return Table("What is to be done", ["row", "runs", "each", "together"], rows)
 
     @property
@@ -223,13 +206,11 @@ def _long(seconds: float) -> str:
     return duration(seconds) if seconds < 2 * _DAY else f"{seconds / _DAY:,.0f} days"
 
 
-def _each(total: float, number: int) -> list[str]:
-    return [_long(total / number) if number else "", _long(total)]
-
-
 def estimate(entries: Sequence[Entry], advance: Callable[[], None] = lambda: None) -> Estimate:
     """Return what the unfinished runs of a table will take on this machine; nothing is run or written."""
-    todo = [entry for entry in _first_of_each(entries) if not entry.cell.directory.finished]
+    # Tables share runs: each is taken where it comes first.
+    first = list({entry.cell.directory.path: entry for entry in reversed(entries)}.values())[::-1]
+    todo = [entry for entry in first if not entry.cell.directory.finished]
     pace, images = {}, {}
     for entry in todo:
         if entry.block.dataset not in pace:
@@ -246,16 +227,10 @@ def estimate(entries: Sequence[Entry], advance: Callable[[], None] = lambda: Non
         seconds[row] = seconds.get(row, 0.0) + seconds_of_run(spec, images[name], pace[name])
         source = seconds_of_source(spec, images[name][spec.source], pace[name])
         sources[name, spec.source, spec.seed] = source
-    finished = len(distinct_cells(entries)) - len(todo)
-    return Estimate(cells, finished, seconds, math.fsum(sources.values()), len(sources), pace)
+    return Estimate(cells, len(first) - len(todo), seconds, math.fsum(sources.values()), len(sources), pace)
 
 
 def image_counts(data: Benchmark) -> dict[str, int]:
     """Return the number of files of every domain."""
     assert isinstance(data.folder, Folder), "tables are made from folders"
     return {domain: len(files) for domain, files in data.folder.tree.domains.items()}
-
-
-def _first_of_each(entries: Sequence[Entry]) -> list[Entry]:
-    """Return one entry for each run: tables share runs."""
-    return list({entry.cell.directory.path: entry for entry in reversed(entries)}.values())[::-1]

@@ -47,7 +47,8 @@ def recomputed(table: str, method: str, source: str) -> float | None:
     """
     printed = accuracies(table)
     if source == ALL:
-        parts = [recomputed(table, method, name) for name in _sources(table, method)]
+        sources = dict.fromkeys(s for m, s, _ in printed if m == method and s != ALL)
+        parts = [recomputed(table, method, name) for name in sources]
         means = [part for part in parts if part is not None]
         return fmean(means) if means else None
     targets = [value for (m, s, t), value in printed.items() if (m, s) == (method, source) and t != AVERAGE]
@@ -65,10 +66,6 @@ def slips(table: str) -> list[str]:
                 f"parts {mean:.2f}, which is used here."
             )
     return sentences
-
-
-def _sources(table: str, method: str) -> list[str]:
-    return list(dict.fromkeys(s for m, s, _ in accuracies(table) if m == method and s != ALL))
 
 
 @cache

@@ -1,24 +1,31 @@
-"""The current state of a table of the paper: for the terminal, as CSV, as JSON and as a page."""
+"""The current state of a table of the paper, for the terminal, as CSV, as JSON and as a page.
+
+It is a reproduction with the real data, the paper's protocol and enough seeds; else it says why it is none.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fedscal.core import files
+from fedscal.core.documents import read_json
+from fedscal.core.options import as_typed
 from fedscal.core.table import Table
 from fedscal.core.text import UNKNOWN, count, spread
+from fedscal.experiment.experiment import load_data
+from fedscal.experiment.spec import EXECUTION_KEYS, RunSpec
+from fedscal.models.registry import HUGGING_FACE
 from fedscal.paper.datasets import Copy
 from fedscal.paper.printed import ALL, AVERAGE, slips
 from fedscal.paper.scores import MOMENTS, Score, claims, scores
-from fedscal.paper.tables import COST, Block, Entry, datasets_of, distinct_cells, table
-from fedscal.paper.validity import HEADING
+from fedscal.paper.tables import COST, SEEDS, Block, Entry, datasets_of, distinct_cells, protocol, table
 from fedscal.report import write_tables
 
 _CAPTION = (
@@ -27,6 +34,12 @@ _CAPTION = (
     "in the best round, which needs labels to be found."
 )
 _LATER = ("selected", "oracle")
+_HEADING = "NOT A REPRODUCTION"
+_FREE = EXECUTION_KEYS | {"model", "threads", "device", "precision", "micro_batch"}
+"""Keys that say how to compute, not what; the model is checked separately."""
+_CHOSEN = {"seed", "source", "method"}
+"""Keys that choose a part of a table."""
+_VIT_SMALL = {"hidden_size": 384, "num_hidden_layers": 12, "patch_size": 16}
 
 Drawn = tuple[str, str, str]
 """Title, caption and svg of a figure."""
@@ -51,7 +64,7 @@ class Result:
     @property
     def heading(self) -> str:
         """The warning above every form of the table; empty for a reproduction."""
-        return f"{HEADING}: {'; '.join(self.flaws)}." if self.flaws else ""
+        return f"{_HEADING}: {'; '.join(self.flaws)}." if self.flaws else ""
 
     @property
     def difference(self) -> str:
@@ -68,18 +81,14 @@ class Result:
         """Every cell of the table."""
         return [score for block in table(self.name) for score in scores(block, self.entries, self.copies)]
 
-    def progress(self) -> str:
-        """Say how many runs are finished."""
-        cells = distinct_cells(self.entries)
-        done = sum(cell.directory.finished for cell in cells)
-        return f"{done} of {count(len(cells), 'run')} finished."
-
     def notes(self) -> list[str]:
         """Return the sentences below the tables."""
+        cells = distinct_cells(self.entries)
+        done = sum(cell.directory.finished for cell in cells)
         names = dict.fromkeys(block.name for block in table(self.name))
         missing = [data.title for data in datasets_of(table(self.name)) if data.name not in self.copies]
         return [
-            self.progress(),
+            f"{done} of {count(len(cells), 'run')} finished.",
             *([f"Not given by --data, so not run: {', '.join(missing)}."] if missing else []),
             *(slip for name in names for slip in slips(name)),
             *([] if self.flaws else claims(self.scores)),
@@ -115,7 +124,7 @@ class Result:
         files.write_json(paths[1], self.document())
         write_tables(
             paths[2],
-            f"{self.name}: the paper's numbers and ours",
+            title=f"{self.name}: the paper's numbers and ours",
             warning=self.heading,
             tables=self.tables(),
             caption=f"{self.unit.capitalize()}. {_CAPTION}",
@@ -188,13 +197,8 @@ def _table(
 ) -> Table:
     """Return up to three lines per method: the paper's numbers, ours, and the difference if there is one.
 
-    Args:
-        title: the title.
-        scores: the cells.
-        axis: which of their attributes the columns are.
-        columns: its values, and their headings.
-        difference: the name of the third line.
-        oracle: whether to add the average in the selected and in the best round.
+    The columns are values of the scores' attribute ``axis``, with their headings; ``oracle`` adds the average
+    in the selected and in the best round.
     """
     rows: list[list[str]] = []
     for method in dict.fromkeys(score.method for score in scores):
@@ -211,14 +215,12 @@ def _lines(method: str, line: Sequence[Score], difference: str, extra: Sequence[
     blank = [""] * len(extra)
     printed = any(score.paper is not None for score in line)
     if printed:
-        yield [method, "paper", *map(_paper, line), *blank]
+        paper = [UNKNOWN if score.paper is None else f"{score.paper:.2f}" for score in line]
+        yield [method, "paper", *paper, *blank]
     yield ["" if printed else method, "ours", *map(_ours, line), *extra]
     if any(math.isfinite(score.difference) for score in line):
-        yield ["", difference, *map(_difference, line), *blank]
-
-
-def _paper(score: Score) -> str:
-    return UNKNOWN if score.paper is None else f"{score.paper:.2f}"
+        gaps = [f"{score.difference:+.2f}" if math.isfinite(score.difference) else "" for score in line]
+        yield ["", difference, *gaps, *blank]
 
 
 def _ours(score: Score, moment: str = "last") -> str:
@@ -226,5 +228,40 @@ def _ours(score: Score, moment: str = "last") -> str:
     return spread(values) if values else ""
 
 
-def _difference(score: Score) -> str:
-    return f"{score.difference:+.2f}" if math.isfinite(score.difference) else ""
+def flaws(entries: Sequence[Entry], copies: Mapping[str, Copy], given: Iterable[str]) -> list[str]:
+    """Return why these runs, with the keys that a user gave, are no reproduction; empty if they are one."""
+    reasons: dict[str, None] = {}
+    for name, copy in copies.items():
+        specs = [entry.cell.spec for entry in entries if entry.block.dataset == name]
+        if specs:
+            reasons |= dict.fromkeys(copy.flaws(load_data(specs[0])))
+            reasons |= dict.fromkeys(_other_protocol(specs, protocol(name), set(given) - _FREE))
+    seeds = {entry.cell.spec.seed for entry in entries}
+    if 0 < len(seeds) < len(SEEDS):
+        reasons[f"{len(seeds)} of at least {len(SEEDS)} seeds"] = None
+    return list(reasons)
+
+
+def _other_protocol(
+    specs: Sequence[RunSpec], paper: Mapping[str, Any], given: Iterable[str]
+) -> Iterator[str]:
+    """Name the given keys whose values are not the paper's."""
+    if not is_vit_small(specs[0].model, str(paper["model"])):
+        yield f"model={specs[0].model} is not ViT-S/16"
+    for spec in {(spec.method, spec.adaptation): spec for spec in specs}.values():
+        row = {key: getattr(spec, key) for key in ("benchmark", "source", "method", "adaptation")}
+        values, usual = spec.flat(), RunSpec.make(**{**paper, **row}).flat()
+        for key in sorted(set(given) & set(values) - _CHOSEN):
+            if values[key] != usual[key]:
+                yield f"{key}={as_typed(values[key])} instead of {as_typed(usual[key])}"
+
+
+def is_vit_small(model: str, usual: str) -> bool:
+    """Whether a model has the paper's shape: the usual name, or a folder whose configuration says so."""
+    if model == usual or model.startswith("timm:vit_small_patch16_224"):
+        return True
+    try:
+        config = read_json(Path(model.removeprefix(HUGGING_FACE)) / "config.json")
+        return model.startswith(HUGGING_FACE) and {key: config.get(key) for key in _VIT_SMALL} == _VIT_SMALL
+    except (OSError, ValueError, AttributeError):
+        return False

@@ -76,15 +76,10 @@ def scores(block: Block, entries: Sequence[Entry], copies: Mapping[str, Copy]) -
         runs = {source: _by_seed(mine, variant, source, copies) for source in block.sources}
         for source in (*block.sources, *([ALL] if len(block.sources) > 1 else [])):
             by_seed = _over_sources(runs) if source == ALL else runs[source]
-            for target in _targets(block, source):
+            others = () if source == ALL or block.averages_only else block.domains
+            for target in (*(name for name in others if name != source), AVERAGE):
                 cells.append(_score(block, variant.title, source, target, by_seed))
     return cells
-
-
-def _targets(block: Block, source: str) -> list[str]:
-    if source == ALL or block.averages_only:
-        return [AVERAGE]
-    return [*(name for name in block.domains if name != source), AVERAGE]
 
 
 def _score(block: Block, method: str, source: str, target: str, by_seed: BySeed) -> Score:

@@ -155,11 +155,7 @@ def protocol(dataset: str) -> dict[str, Any]:
 def entries(blocks: Sequence[Block], copies: Mapping[str, Copy], given: Keys, out: Path) -> list[Entry]:
     """Return the runs of some blocks on the user's data sets: all rows of the first seed first.
 
-    Args:
-        blocks: the tables.
-        copies: the user's data sets, by name.
-        given: the user's keys; ``methods``, ``sources`` and ``seeds`` choose, others override the paper's.
-        out: the directory of the runs.
+    Of the given keys ``methods``, ``sources`` and ``seeds`` choose, others override the paper's.
     """
     keys = dict(given)
     methods, sources = (_chosen(keys, *names) for names in (("methods", "method"), ("sources", "source")))

@@ -16,15 +16,7 @@ __all__ = ["write_comparison", "write_report", "write_tables"]
 
 
 def write_report(run_dir: Path, *, out: Path | None = None) -> Path:
-    """Write the report of one run, finished or not, and return its path.
-
-    Args:
-        run_dir: The run directory.
-        out: The page; ``report.html`` in the run directory if not given.
-
-    Raises:
-        UsageError: If the directory holds no run, or the drawing libraries are not installed.
-    """
+    """Write the report of one run, finished or not, as its ``report.html`` or ``out``; return its path."""
     page = _page()
     return _write(out or run_dir / "report.html", page.report_page(load_run(run_dir)))
 
@@ -32,35 +24,20 @@ def write_report(run_dir: Path, *, out: Path | None = None) -> Path:
 def write_comparison(run_dirs: Sequence[Path], out: Path, overall: Table | None = None) -> Path:
     """Write one page over several runs, mean and deviation over the seeds, and return its path.
 
-    Args:
-        run_dirs: The run directories.
-        out: The page.
-        overall: A table over all sources, to be shown below those of each source.
-
-    Raises:
-        UsageError: If a directory holds no run, or the drawing libraries are not installed.
+    ``overall`` is a table over all sources, shown below those of each source.
     """
     page = _page()
     runs = [load_run(path) for path in dict.fromkeys(run_dirs)]  # each run once
     return _write(out, page.comparison_page(runs, overall))
 
 
-def write_tables(out: Path, title: str, **parts: Any) -> Path:
-    """Write a page of tables and figures, and return its path.
-
-    Args:
-        out: The page.
-        title: Its title.
-        parts: Its contents, see ``page.tables_page``.
-
-    Raises:
-        UsageError: If the drawing libraries are not installed.
-    """
-    return _write(out, _page().tables_page(title, **parts))
+def write_tables(out: Path, **parts: Any) -> Path:
+    """Write a page of tables and figures, see ``page.tables_page``, and return its path."""
+    return _write(out, _page().tables_page(**parts))
 
 
 def _page() -> ModuleType:
-    """Import late: a run on a small machine needs neither jinja2 nor matplotlib."""
+    """Import late: a run on a small machine needs neither jinja2 nor matplotlib, which may be missing."""
     with from_extra("report", "a report"):
         from fedscal.report import page
     return page

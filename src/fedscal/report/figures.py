@@ -136,11 +136,7 @@ def methods(
 ) -> str:
     """Draw the mean of each method over the rounds, with the standard deviation as a band.
 
-    Args:
-        name: A name for the svg's ids.
-        title: What is drawn.
-        curves: By method the rounds, and the values as an array (seeds, rounds).
-        unit: What the values are.
+    ``curves`` are by method the rounds, and the values as an array (seeds, rounds).
     """
     if not curves:
         return ""

@@ -33,7 +33,9 @@ class Exhibit:
 
 
 _BETTER = ", ".join(f"{'higher' if signal.sign > 0 else 'lower'} {name}" for name, signal in SIGNALS.items())
-CURVES: Sequence[tuple[str, str, Callable[[Run], str]]] = (
+Figures = Sequence[tuple[str, str, Callable[[Run], str]]]
+"""Titles, captions, and what draws each figure."""
+CURVES: Figures = (
     (
         "Accuracy",
         "Round 0 is the source model. Solid: the server model on each domain; dashed: the models that this "
@@ -52,7 +54,7 @@ CURVES: Sequence[tuple[str, str, Callable[[Run], str]]] = (
         figures.signals,
     ),
 )
-CLIENTS: Sequence[tuple[str, str, Callable[[Run], str]]] = (
+CLIENTS: Figures = (
     (
         "Threshold and skewness",
         "One column per local epoch. Red skewness: the client is confident and its threshold is raised; "
@@ -76,7 +78,7 @@ CLIENTS: Sequence[tuple[str, str, Callable[[Run], str]]] = (
         figures.drift,
     ),
 )
-COST: Sequence[tuple[str, str, Callable[[Run], str]]] = (
+COST: Figures = (
     (
         "Time and bytes",
         "The time of each whole round, and the bytes summed over its participants.",
@@ -85,33 +87,26 @@ COST: Sequence[tuple[str, str, Callable[[Run], str]]] = (
 )
 
 
-def _title(run: Run) -> str:
-    source = run.fact("source") or "a given model"
-    return f"{described(run.fact('method'))} on {run.fact('benchmark')}, source {source}"
-
-
 def report_page(run: Run) -> str:
     """Return the page of one run."""
-    return (
-        _environment()
-        .get_template("template.html")
-        .render(
-            run=run,
-            title=_title(run),
-            standing=standing(run),
-            verdict=judge(run),
-            outcome=model.outcome(run),
-            domains=model.domain_rows(run),
-            clients=model.client_rows(run),
-            warnings=model.warnings(run),
-            failures=model.failures(run),
-            curves=_exhibits(run, CURVES),
-            client_maps=_exhibits(run, CLIENTS),
-            cost=_exhibits(run, COST),
-            totals=totals(run),
-            environment=dump(run.environment) if run.environment else {},
-            signals=SIGNALS,
-        )
+    source = run.fact("source") or "a given model"
+    return _render(
+        "template.html",
+        run=run,
+        title=f"{described(run.fact('method'))} on {run.fact('benchmark')}, source {source}",
+        standing=standing(run),
+        verdict=judge(run),
+        outcome=model.outcome(run),
+        domains=model.domain_rows(run),
+        clients=model.client_rows(run),
+        warnings=model.warnings(run),
+        failures=model.failures(run),
+        curves=_exhibits(run, CURVES),
+        client_maps=_exhibits(run, CLIENTS),
+        cost=_exhibits(run, COST),
+        totals=totals(run),
+        environment=dump(run.environment) if run.environment else {},
+        signals=SIGNALS,
     )
 
 
@@ -119,22 +114,19 @@ def comparison_page(runs: Sequence[Run], overall: Table | None = None) -> str:
     """Return the page over several runs."""
     compared, left_out = comparison.usable(runs)
     tables = comparison.source_tables(compared)
-    return (
-        _environment()
-        .get_template("comparison.html")
-        .render(
-            title="Comparison of methods",
-            runs=[
-                (run, row.label, model.outcome(run).accuracy.last.average)
-                for run, row in zip(runs, comparison.rows(runs), strict=True)
-            ],
-            leaderboards=list(comparison.leaderboards(tables)),
-            overall=overall,
-            left_out=left_out,
-            tables=[(table.table(), _method_figures(table, index)) for index, table in enumerate(tables)],
-            differences=comparison.differences(compared),
-            repeated=comparison.repeated(tables),
-        )
+    return _render(
+        "comparison.html",
+        title="Comparison of methods",
+        runs=[
+            (run, row.label, model.outcome(run).accuracy.last.average)
+            for run, row in zip(runs, comparison.rows(runs), strict=True)
+        ],
+        leaderboards=list(comparison.leaderboards(tables)),
+        overall=overall,
+        left_out=left_out,
+        tables=[(table.table(), _method_figures(table, index)) for index, table in enumerate(tables)],
+        differences=comparison.differences(compared),
+        repeated=comparison.repeated(tables),
     )
 
 
@@ -146,18 +138,9 @@ def tables_page(
     notes: Sequence[str] = (),
     figures: Sequence[tuple[str, str, str]] = (),
 ) -> str:
-    """Return a page of tables and figures.
-
-    Args:
-        title: Its title.
-        tables: The tables, one below the other.
-        caption: What the numbers of each table are.
-        warning: Shown above everything else.
-        notes: Sentences below the tables.
-        figures: Title, caption and svg of each figure; they come before the tables.
-    """
-    template = _environment().get_template("tables.html")
-    return template.render(
+    """Return a page: a warning, figures (title, caption, svg), tables with one caption, and notes."""
+    return _render(
+        "tables.html",
         title=title,
         tables=tables,
         caption=caption,
@@ -200,7 +183,7 @@ def totals(run: Run) -> Mapping[str, str]:
     return {name: value for name, value in facts.items() if value != text.UNKNOWN}
 
 
-def _exhibits(run: Run, wanted: Sequence[tuple[str, str, Callable[[Run], str]]]) -> Sequence[Exhibit]:
+def _exhibits(run: Run, wanted: Figures) -> Sequence[Exhibit]:
     """Draw the figures that have something to show."""
     return _with_svg((title, caption, draw(run)) for title, caption, draw in wanted)
 
@@ -210,7 +193,7 @@ def _with_svg(figures: Iterable[tuple[str, str, str]]) -> list[Exhibit]:
     return [Exhibit(title, caption, Markup(svg)) for title, caption, svg in figures if svg]
 
 
-def _environment() -> Environment:
+def _render(template: str, **values: Any) -> str:
     environment = Environment(
         loader=PackageLoader("fedscal.report", "."),
         autoescape=True,
@@ -218,13 +201,6 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    writers: Mapping[str, Callable[..., Any]] = {
-        "percent": text.percent,
-        "signed": text.signed,
-        "decimals": text.decimals,
-        "spans": text.spans,
-        "plain": text.plain,
-        "count": text.count,
-    }
-    environment.filters.update(writers)
-    return environment
+    for writer in (text.percent, text.signed, text.decimals, text.spans, text.plain, text.count):
+        environment.filters[writer.__name__] = writer
+    return environment.get_template(template).render(**values)

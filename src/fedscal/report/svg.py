@@ -56,7 +56,9 @@ def to_svg(figure: Figure, name: str, title: str) -> str:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", dpi=144, metadata={"Date": None})
     root = ET.fromstring(buffer.getvalue())
-    _drop(root, {"metadata", "style"})
+    for parent in list(root.iter()):  # style would affect the whole page, metadata is not shown
+        for child in [child for child in parent if _local(child.tag) in {"metadata", "style"}]:
+            parent.remove(child)
     for element in root.iter():
         element.tag = _local(element.tag)
         element.attrib = {_local(key): _renamed(_local(key), value, name) for key, value in element.items()}
@@ -83,10 +85,3 @@ def _renamed(key: str, value: str, name: str) -> str:
     if key == "href" and value.startswith("#"):
         return f"#{name}-{value[1:]}"
     return re.sub(r"url\(#", f"url(#{name}-", value)
-
-
-def _drop(root: ET.Element, tags: set[str]) -> None:
-    """Remove elements that affect the whole page (style) or are not shown (metadata)."""
-    for parent in list(root.iter()):
-        for child in [child for child in parent if _local(child.tag) in tags]:
-            parent.remove(child)

@@ -48,7 +48,8 @@ def judge(run: Run) -> Verdict:
         tone, headline = "unknown", _nothing_adapted(result)
     elif result.accuracy.labelled:
         rows = [row for row in domain_rows(run) if row.name != AVERAGE]
-        tone, headline = _accuracy(rows, result, _moment(run))
+        moment = "(last round)" if run.finished else f"(round {run.last_round}, the last so far)"
+        tone, headline = _accuracy(rows, result, moment)
     else:
         tone, headline = "unknown", _label_free(run)
     details = (_clients(run), _choice(result), _own(run, result), _trouble(run))
@@ -62,10 +63,6 @@ def standing(run: Run) -> str:
     planned = run.spec.get("rounds")
     goal = f" of {planned}" if isinstance(planned, int) else ""
     return f"Unfinished: {run.last_round}{goal} rounds are recorded. The run is going on or was stopped."
-
-
-def _moment(run: Run) -> str:
-    return "(last round)" if run.finished else f"(round {run.last_round}, the last so far)"
 
 
 def _nothing_adapted(result: Outcome) -> str:

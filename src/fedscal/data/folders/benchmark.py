@@ -49,14 +49,9 @@ SUBSETS = {
 def folder_benchmark(
     root: str, skip_bad: bool = False, side: int = 0, classes: str = "", source: str = ""
 ) -> Benchmark:
-    """Return the benchmark of a folder, as the folder is now.
+    """Return the benchmark of a folder as it is now; its options are those of ``registry.benchmark``.
 
-    Args:
-        root: the folder.
-        skip_bad: leave out files that cannot be read.
-        side: the side of the images that a network sees; 0: 224.
-        classes: a subset of the classes, by name or by a file that lists them; empty: all.
-        source: the source domain; a folder of this name whose folders hold images is that domain itself.
+    A side of 0 is 224. A folder named like the source, whose folders hold images, is that domain itself.
     """
     side = side or _SIDE
     tree = with_classes(as_one_domain(scan(Path(root)), source), classes)
@@ -151,9 +146,8 @@ class Folder:
 
     def warnings(self) -> list[str]:
         """Say what is odd about the images, though they can be used."""
-        return list(
-            findings(self.tree, {domain: self.decoded(domain) for domain in self.tree.domains}).warnings()
-        )
+        images = {domain: self.decoded(domain) for domain in self.tree.domains}
+        return list(findings(self.tree, images).warnings())
 
     def require_same_classes(self) -> None:
         """Refuse labelled domains whose classes differ: label 3 must mean the same in all."""

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
 
-import numpy as np
 from PIL import Image, ImageDraw
 
 from fedscal.core.lazy import torch
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.labels import known_labels
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _EACH = 6
 _GAP = 2
@@ -28,14 +23,11 @@ def contact_sheet(benchmark: Benchmark) -> tuple[bytes, str]:
     The index is tab-separated: row and column on the sheet, domain, class, the image's number in its
     domain and, where the benchmark knows it, its name at its source.
     """
-    chosen = {domain: _chosen(benchmark, domain) for domain in benchmark.domains}
+    labels, chosen = range(len(benchmark.classes)), {}
+    for domain in benchmark.domains:
+        truth = known_labels(benchmark, domain)
+        chosen[domain] = [(truth == label).nonzero().flatten()[:_EACH].tolist() for label in labels]
     return _picture(benchmark, chosen), _index(benchmark, chosen)
-
-
-def _chosen(benchmark: Benchmark, domain: str) -> list[list[int]]:
-    """Return the first images of every class by their number."""
-    truth = known_labels(benchmark, domain)
-    return [(truth == label).nonzero().flatten()[:_EACH].tolist() for label in range(len(benchmark.classes))]
 
 
 def _picture(benchmark: Benchmark, chosen: dict[str, list[list[int]]]) -> bytes:
@@ -54,18 +46,12 @@ def _picture(benchmark: Benchmark, chosen: dict[str, list[list[int]]]) -> bytes:
             top = _TITLE_HEIGHT + label * (max(height, 12) + _GAP)
             pen.text((2, top), benchmark.classes[label], fill=0)
             for column, number in enumerate(numbers):
-                sheet.paste(
-                    Image.fromarray(_colours(pixels[torch.tensor([number])][0])),
-                    (left + column * (width + _GAP), top),
-                )
+                image = torch.as_tensor(pixels[torch.tensor([number])][0])  # of one or three channels
+                colours = image.expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy()
+                sheet.paste(Image.fromarray(colours), (left + column * (width + _GAP), top))
     png = io.BytesIO()
     sheet.save(png, format="PNG")
     return png.getvalue()
-
-
-def _colours(image: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """Return an image of one or three channels as (H, W, 3)."""
-    return torch.as_tensor(image).expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy()
 
 
 def _index(benchmark: Benchmark, chosen: dict[str, list[list[int]]]) -> str:

@@ -75,15 +75,8 @@ class Decoded:
 def decoded(
     sources: Sequence[File], side: int = SIDE, progress: Progress | None = None, name: str = "images"
 ) -> Decoded:
-    """Return the decoded images of the files, from the cache if they are there.
-
-    Args:
-        sources: the files.
-        side: the side of the squares.
-        progress: advanced by one per decoded file.
-        name: what the progress calls the files.
-    """
-    folder = _cache_folder(_key(sources, side))
+    """Return the files as decoded squares, from the cache if they are there; ``name`` is for the progress."""
+    folder = files.cache_dir("images", _key(sources, side))
     with files.one_builder(folder.parent / f".{folder.name}"):
         if not (folder / "index.json").exists():
             _build(folder, sources, side, progress, name)
@@ -114,7 +107,7 @@ def changes(key: str, now: Decoded) -> Iterator[str]:
     Names none if those images are no longer in the cache.
     """
     try:
-        before = {row.path: row.sha256 for row in _index(_cache_folder(key))}
+        before = {row.path: row.sha256 for row in _index(files.cache_dir("images", key))}
     except OSError:
         return
     after: dict[str, str | None] = {str(bad.path.absolute()): None for bad in now.bad}
@@ -126,10 +119,6 @@ def changes(key: str, now: Decoded) -> Iterator[str]:
             yield f"{path} is new"
         elif before[path] != after[path]:
             yield f"{path} was changed"
-
-
-def _cache_folder(key: str) -> Path:
-    return files.cache_dir("images", key)
 
 
 def _index(folder: Path) -> tuple[_Row, ...]:

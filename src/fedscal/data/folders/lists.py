@@ -31,7 +31,8 @@ class _Entry:
 def list_files(root: Path) -> list[Path]:
     """Return the list files in a folder and right below it, sorted."""
     paths = [path for pattern in ("*.txt", "*/*.txt") for path in root.glob(pattern)]
-    return sorted(path for path in paths if not _is_hidden(path, root) and _is_list(path))
+    shown = [p for p in paths if not any(part.startswith(".") for part in p.relative_to(root).parts)]
+    return sorted(filter(_is_list, shown))
 
 
 def read_lists(root: Path, lists: Sequence[Path]) -> dict[str, tuple[File, ...]]:
@@ -42,7 +43,7 @@ def read_lists(root: Path, lists: Sequence[Path]) -> dict[str, tuple[File, ...]]
     """
     domains: dict[str, list[_Entry]] = {}
     for path in lists:
-        lines = _lines(path)
+        lines = list(_lines(path))
         inside = path.parent != root and (path.parent / lines[0][1]).exists()
         base = path.parent if inside else root
         domain = path.parent.name if inside else _PART.sub("", path.stem)
@@ -61,10 +62,6 @@ def refuse_pickles(path: Path) -> None:
         )
 
 
-def _is_hidden(path: Path, root: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(root).parts)
-
-
 def _is_list(path: Path) -> bool:
     """Whether the first line names an image and a number."""
     if not path.is_file():
@@ -74,18 +71,14 @@ def _is_list(path: Path) -> bool:
     return match is not None and looks_like_an_image(match["path"])
 
 
-def _lines(path: Path) -> list[tuple[int, str, int]]:
-    """Return line number, path and label of every line that is not blank."""
+def _lines(path: Path) -> Iterator[tuple[int, str, int]]:
+    """Yield line number, path and label of every line that is not blank."""
     try:
         text = read_bytes(path, _LARGEST).decode("utf-8-sig")
     except OSError as error:
         raise DataRefused(f"{path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise DataRefused(f"{path} is not UTF-8 text ({error.reason} at byte {error.start}).") from error
-    return list(_parsed(path, text))
-
-
-def _parsed(path: Path, text: str) -> Iterator[tuple[int, str, int]]:
     for number, line in enumerate(text.splitlines(), start=1):
         match = _LINE.fullmatch(line)
         if match:

@@ -81,7 +81,7 @@ def _refuse_twice(folders: list[Path]) -> None:
 def _domain(folder: Path, passed: _Passed) -> tuple[File, ...]:
     """Return the files of a domain."""
     inner = [folder / name for name in _WRAPPERS if os.path.isdir(folder / name)]
-    top = inner[0] if inner and not _own_images(folder) else folder
+    top = inner[0] if inner and not any(map(looks_like_an_image, os.listdir(folder))) else folder
     files: list[File] = []
     for path in _walk(top, passed):
         if not looks_like_an_image(path.name):
@@ -101,10 +101,6 @@ def _same_kind(folder: Path, files: list[File]) -> None:
             f"{folder} holds class folders and also images beside them ({stray.name}): move these away, or "
             "all images into one folder if there are no labels."
         )
-
-
-def _own_images(folder: Path) -> bool:
-    return any(looks_like_an_image(name) for name in os.listdir(folder))
 
 
 def _folders(root: Path, passed: _Passed | None = None) -> list[Path]:

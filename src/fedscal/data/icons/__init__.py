@@ -1,5 +1,5 @@
 """Icons: four drawn domains of the same 25 objects, made from packages of the npm registry.
 
-``lock`` names the packages, ``npm`` fetches them, ``rules`` decides class and style by an icon's name,
+``rules`` names the packages and decides class and style by an icon's name, ``npm`` fetches them,
 ``draw`` makes pixels, ``archive`` drops near-duplicates and writes the result, ``benchmark`` reads it.
 """

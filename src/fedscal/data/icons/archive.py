@@ -28,9 +28,8 @@ from fedscal.data.icons.benchmark import (
     file_name,
     folder,
 )
-from fedscal.data.icons.lock import Package, packages
 from fedscal.data.icons.npm import Registry, fetch_all, find_registry, members, missing
-from fedscal.data.icons.rules import Rules, rules
+from fedscal.data.icons.rules import Package, Rules, packages, rules
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -120,14 +119,7 @@ def contents(
     rules: Rules,
     on_each: Callable[[], None] = lambda: None,
 ) -> dict[str, bytes]:
-    """Return every file of the archive by name.
-
-    Args:
-        packages: The lock.
-        read: Returns the tarball of a package.
-        rules: What to take from it, and as what.
-        on_each: Called after each package.
-    """
+    """Return every file of the archive by name; ``read`` returns the tarball of a package."""
     drawn: list[Picture] = []
     for package in packages:
         drawn.extend(pictures(package, read(package), rules))

@@ -105,8 +105,7 @@ def _read(name: str) -> bytes:
 def _intact(name: str) -> bytes | None:
     try:
         manifest: Any = read_json(directory() / MANIFEST)
-        data = (directory() / name).read_bytes()
-        return data if manifest["sha256"][name] == files.sha256(data) else None
+        return files.read_verified(directory() / name, manifest["sha256"][name])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -46,11 +46,9 @@ def _resvg() -> ModuleType:
 
 
 def icon(drawing: Mapping[str, Any], defaults: Mapping[str, Any]) -> Tensor | None:
-    """Return an icon's pixels (3, 64, 64), or None if it draws nothing.
+    """Return the pixels (3, 64, 64) of an entry of ``icons.json``, or None if it draws nothing.
 
-    Args:
-        drawing: An entry of ``icons.json``: ``body``, and its box where it differs from the set's.
-        defaults: The set's box.
+    It holds its ``body``, and its box where that differs from the set's, ``defaults``.
     """
     left, top, width, height = (
         float(drawing.get(key, defaults.get(key, fallback)))

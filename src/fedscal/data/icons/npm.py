@@ -27,7 +27,7 @@ from urllib.request import Request, urlopen
 from fedscal.core import files
 from fedscal.core.documents import parse_json
 from fedscal.core.errors import DataRefused, UsageError
-from fedscal.data.icons.lock import Package
+from fedscal.data.icons.rules import Package
 
 VARIABLES = ("FEDSCAL_NPM_REGISTRY", "npm_config_registry", "NPM_CONFIG_REGISTRY")
 _SECONDS = 20
@@ -41,7 +41,13 @@ def find_registry(address: str | None) -> str:
             "no npm registry is known: give --registry URL, set FEDSCAL_NPM_REGISTRY, or write "
             "registry=URL into ~/.npmrc."
         )
-    return _checked(registry)
+    # A password in the address is refused, for every message would repeat it.
+    parts = urlsplit(registry)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"the npm registry '{registry}' is no http or https address: give --registry URL.")
+    if parts.username or parts.password:
+        raise UsageError("the npm registry's address holds a user name or password: give it without them.")
+    return registry.rstrip("/")
 
 
 def _configured() -> Iterator[str]:
@@ -76,16 +82,6 @@ def _from_npm() -> Iterator[str]:
     answer = asked.stdout.strip()
     if answer not in ("", "undefined", "null"):
         yield answer
-
-
-def _checked(address: str) -> str:
-    """Refuse what is no web address, and a password in it, which every message would repeat."""
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"the npm registry '{address}' is no http or https address: give --registry URL.")
-    if parts.username or parts.password:
-        raise UsageError("the npm registry's address holds a user name or password: give it without them.")
-    return address.rstrip("/")
 
 
 _TIMEOUT = 60.0
@@ -228,18 +224,16 @@ def members(data: bytes, wanted: Collection[str], package: str) -> dict[str, byt
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
             for member in tar:
-                if member.name in wanted and member.isfile():
-                    contents[member.name] = _read(tar, member, package)
+                if member.name not in wanted or not member.isfile():
+                    continue
+                if member.size > LARGEST_MEMBER:
+                    large = f"is too large ({member.size:,} bytes)"
+                    raise DataRefused(f"{member.name} in the tarball of {package} {large}.")
+                file = tar.extractfile(member)
+                contents[member.name] = file.read() if file else b""
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise DataRefused(f"the tarball of {package} cannot be read: {error}.") from error
     for name in wanted:
         if name not in contents:
             raise DataRefused(f"the tarball of {package} has no {name}.")
     return contents
-
-
-def _read(tar: tarfile.TarFile, member: tarfile.TarInfo, package: str) -> bytes:
-    if member.size > LARGEST_MEMBER:
-        raise DataRefused(f"{member.name} in the tarball of {package} is too large ({member.size:,} bytes).")
-    file = tar.extractfile(member)
-    return file.read() if file else b""

@@ -1,10 +1,14 @@
-"""The class of an icon, by its name alone and strictly: a doubtful name matches nothing.
+"""What the icons are made of: the packages of ``lock.json``, and the rules of ``classes.toml``.
 
-The rules are in ``classes.toml``, which explains them.
+The lock says which packages, in which version, under which licence, with which bytes, and how a set's styles
+are read from its names: from the ending of a name to the domain, with an empty ending for all other names.
+``tools/relock_icons.py`` renews it. The rules give an icon's class by its name alone and strictly: a doubtful
+name matches nothing.
 """
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +17,48 @@ from importlib import resources
 
 _LARGEST_VARIANT = 15
 """Greater numbers in names are sizes in pixels: the same drawing again, or another one for small sizes."""
+FREE = ("MIT", "Apache-2.0", "ISC", "CC0-1.0", "CC-BY-3.0", "CC-BY-4.0", "OFL-1.1")
+"""The licences that a package of the lock may have."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """One npm package.
+
+    Attributes:
+        name: Its name in the registry.
+        version: The exact version.
+        integrity: ``sha512-`` and the base64 digest of its tarball.
+        licence: The SPDX name of the drawings' licence.
+        title: What its authors call it.
+        author: Whom to credit.
+        styles: From endings of icon names to domains; empty for the package of sketches.
+    """
+
+    name: str
+    version: str
+    integrity: str
+    licence: str
+    title: str
+    author: str
+    styles: Mapping[str, str]
+
+    @property
+    def prefix(self) -> str:
+        """The set's short name, as in ``set:icon``."""
+        return self.name.rpartition("/")[2]
+
+    @property
+    def tarball(self) -> str:
+        """The name of its tarball, in the registry and in the cache."""
+        return f"{self.prefix}-{self.version}.tgz"
+
+
+@cache
+def packages() -> tuple[Package, ...]:
+    """Return the packages of ``lock.json`` in their fixed order."""
+    lock = json.loads((resources.files(__package__) / "lock.json").read_text("utf-8"))
+    return tuple(Package(**entry) for entry in lock["packages"])
 
 
 @dataclass(frozen=True)
@@ -34,13 +80,7 @@ class Rules:
     excluded: Mapping[int, frozenset[str]]
 
     def match(self, prefix: str, icon: str, styles: Mapping[str, str]) -> tuple[int, str] | None:
-        """Return label and domain of an icon, or None if it is to be left out.
-
-        Args:
-            prefix: The name of the icon's set.
-            icon: The icon's name.
-            styles: From the endings of the set's names to domains; an empty ending stands for the rest.
-        """
+        """Return label and domain of a set's icon, or None if it is to be left out."""
         style = _style(icon, styles)
         if style is None:
             return None

@@ -1,24 +1,32 @@
-"""The delta codec: a message's models without the tensors of the source model, the rest perhaps rounded.
+"""A message as it is sent: models without the tensors of the source model, as a frame, as Flower's records.
 
 Server and sites hold the same source model (their handshake proves it). A tensor that equals the
 source model's bit for bit is left out and put back by the receiver: the frozen head, and in the
 first round the whole model. ``transport`` says how floats travel: ``fp32`` as they are, ``fp16`` and
 ``bf16`` rounded to half their bytes.
+
+All tensors of a message are one array of bytes in safetensors form. Flower carries every array as objects
+of its own, each with several requests; a network of forty tensors would need hundreds a message.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
 from fedscal.core.errors import ModelRefused, shown
 from fedscal.core.types import Groups, Weights
 from fedscal.core.weights import flatten, from_bytes, to_bytes, unflatten
-from fedscal.runtime.messages import Frame
+from fedscal.runtime.messages import Frame, parse_header
 
+_HEADER, _TENSORS = "header", "tensors"
+_MAX_HEADER = 1_000_000
 _NARROW = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -92,3 +100,29 @@ def _widen(tensor: Tensor, dtype: torch.dtype, transport: str) -> Tensor:
 
 def _narrows(dtype: torch.dtype, transport: str) -> bool:
     return dtype == torch.float32 and transport in _NARROW
+
+
+def to_records(frame: Frame) -> RecordDict:
+    """Return the records of a frame."""
+    return RecordDict(
+        {
+            _HEADER: ConfigRecord({"json": json.dumps(frame.header)}),
+            _TENSORS: ArrayRecord({"safetensors": Array(np.frombuffer(frame.payload, np.uint8))}),
+        }
+    )
+
+
+def from_records(records: RecordDict, limit: int | None = None) -> Frame:
+    """Take ``to_records`` back; more bytes than ``limit`` are refused before one of them is decoded."""
+    if set(records) != {_HEADER, _TENSORS} or set(records.array_records[_TENSORS]) != {"safetensors"}:
+        raise ModelRefused("the message holds other records than a header and tensors")
+    text, array = records.config_records[_HEADER]["json"], records.array_records[_TENSORS]["safetensors"]
+    if not isinstance(text, str) or len(records.config_records[_HEADER]) != 1:
+        raise ModelRefused("the message's header is no text")
+    size = len(array.data) + len(text)
+    if len(text) > _MAX_HEADER or (limit is not None and size > limit):
+        raise ModelRefused(f"the message has {size:,} bytes, more than it may")
+    tensors = array.numpy()
+    if tensors.dtype != np.uint8 or tensors.ndim != 1:
+        raise ModelRefused("the message's tensors are not bytes")
+    return Frame(parse_header(text.encode()), tensors.tobytes())

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
-from flower_world import World, make_world
-from harness import TINY, Zygote, once, program
+from flower_world import SITES, World, make_world
+from harness import TINY, Copy, Zygote, once, program
+
+if TYPE_CHECKING:
+    from flower_processes import Federation
+    from local_grid import LocalGrid
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +61,7 @@ def tiny_runs(shared: Path, fedscal: Zygote) -> dict[str, Path]:
 
 
 @pytest.fixture
-def copy_of(tmp_path: Path) -> Callable[[Path], Path]:
+def copy_of(tmp_path: Path) -> Copy:
     """Return a copy of a run that a test may damage."""
 
     def copy(run: Path) -> Path:
@@ -73,8 +77,17 @@ def world(shared: Path, fedscal: Zygote) -> World:
     return World(once(folder, lambda: make_world(folder, fedscal)), fedscal)
 
 
+@pytest.fixture
+def grid(world: World, tmp_path: Path, fedscal: Zygote, monkeypatch: pytest.MonkeyPatch) -> LocalGrid:
+    """Three sites in this process, each with a state folder of its own."""
+    from local_grid import LocalGrid, new_service  # needs the extra, which most tests do not
+
+    monkeypatch.setenv("FEDSCAL_CACHE", str(fedscal.cache))
+    return LocalGrid({n: new_service(world, tmp_path, site) for n, site in enumerate(SITES, 1)})
+
+
 @pytest.fixture(scope="module")
-def machines(world: World, fedscal: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def machines(world: World, fedscal: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """A server and its three sites as real processes, one federation for the tests of a file."""
     from flower_processes import federation  # needs the extra, which most tests do not
 
