@@ -184,6 +184,9 @@ class FakeDriver:
     def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
         return {client: {} for client in models}
 
+    def statistics(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Weights]:
+        return {}
+
     def profile(self) -> dict[ClientId, Weights]:
         return {}
 

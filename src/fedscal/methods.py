@@ -7,7 +7,7 @@ and they become keys of the command line by being named in a row.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedscal.client.start import Blend, Received, Start
 from fedscal.client.style import style
@@ -46,6 +46,7 @@ class Method:
         start: how a client turns the received models into the one that it trains.
         profile: computes what a client reports of its images once, before the first round.
         caveat: what a reader of its numbers must know: whether it is a reconstruction.
+        defaults: values of the run's keys that it was made for.
         reveals: what leaves a client beside its weights, its number of images and training scalars.
     """
 
@@ -59,6 +60,7 @@ class Method:
     profile: Profile | None = None
     caveat: str = ""
     reveals: str = ""
+    defaults: Mapping[str, Value] = field(default_factory=dict)
 
 
 _PAPER = "Yashwanth et al., FedSCAl, WACV 2026"
@@ -109,6 +111,15 @@ METHODS: dict[str, Method] = {
     ),
     "fedscal": Method(
         "FedSCAl", Average, (Alignment,), "align predictions with the server's and one's own", _PAPER
+    ),
+    "fedsite": Method(
+        "FedSite",
+        Average,
+        (Alignment,),
+        "neighbours agree, predictions align, each site with statistics of its own",
+        "fedscal, docs/methods.md",
+        adaptation="ucon",
+        defaults={"statistics": "site", "pretrain_views": "both", "least_participants": 10, "rounds": 6},
     ),
 }
 

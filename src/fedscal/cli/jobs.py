@@ -163,8 +163,7 @@ def execute_cells(
 ) -> list[tuple[Cell, Failed]]:
     """Run what is not finished, with a bar, and return what failed; ``after`` is called after every run."""
     from fedscal.compare.execute import execute
-    from fedscal.experiment.experiment import load_data
-    from fedscal.experiment.local import prepare_data
+    from fedscal.experiment.experiment import Experiment, load_data
     from fedscal.runtime.local import worker_count
 
     left = [cell for cell in cells if not cell.directory.finished]
@@ -179,7 +178,7 @@ def execute_cells(
         for spec in _different(left, (*DATA_KEYS, "source")):
             load_data(spec)  # a source that the data do not have is refused before anything is run
         for spec in _different(left, DATA_KEYS):  # here, where progress is seen, and not in every cell
-            prepare_data(load_data(spec), shown)
+            Experiment.build(spec).prepare(shown)
         shown.stage(f"{len(cells)} runs, {finished} finished already, {jobs} at a time", len(left))
         return execute(left, jobs, done)
 
@@ -216,12 +215,11 @@ def pretrain(
     if spec.source_model:
         raise UsageError("source_model is given: there is nothing to train.")
     from fedscal.experiment.experiment import Experiment
-    from fedscal.experiment.local import prepare_data
     from fedscal.experiment.source import source_model
 
     with progress(quiet or as_json) as shown:
         experiment = Experiment.build(spec)
-        prepare_data(experiment.data, shown)
+        experiment.prepare(shown)
         shown.stage(f"source model: {spec.source}", spec.pretrain_epochs)
         source = source_model(experiment, shown.advance)
     path = source.path

@@ -14,7 +14,7 @@ from fedscal.cli import AllowCode, print_error
 from fedscal.cli.output import console, print_json, print_plain, progress, table_of
 from fedscal.core import files
 from fedscal.core.convert import dump
-from fedscal.core.errors import UsageError
+from fedscal.core.errors import UsageError, some
 from fedscal.data.folders.scan import scan
 from fedscal.data.folders.tree import recipe
 
@@ -30,6 +30,7 @@ Network = Annotated[
         "--model", help="The name of its network here, if not the card's: hf:<folder> may have moved."
     ),
 ]
+Site = Annotated[str, typer.Option("--site", help="Use the statistics that the run kept for this site.")]
 _CHECKED = 256
 
 
@@ -65,16 +66,23 @@ def predict(
     folder: Annotated[Path, typer.Argument(help="Images: a file, or a folder with whatever is below it.")],
     out: Annotated[Path | None, typer.Option("--out", help="The CSV to write; default: the screen.")] = None,
     device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.AUTO,
+    site: Site = "",
     network: Network = "",
     allow_code: AllowCode = False,
 ) -> None:
-    """Ask a model about images: file, label, confidence, and what is wrong with files that are none."""
+    """Ask a model about images: file, label, confidence, and what is wrong with files that are none.
+
+    A model whose sites have statistics of their own takes those of these images, if they are enough.
+    """
     from fedscal.deploy.card import run_of
     from fedscal.deploy.classifier import Classifier
     from fedscal.deploy.predict import ask, files_at, write_csv
+    from fedscal.deploy.site import use_images, use_site
 
     classifier, paths = Classifier.open(model, device.value, network), files_at(folder)
     _warn(classifier, run_of(classifier))
+    if said := use_site(classifier, site) if site else use_images(classifier, paths):
+        print_error(f"{classifier.path.name} {said}")
     if out is None:
         problems = write_csv(ask(classifier, paths), sys.stdout)
     else:
@@ -137,6 +145,7 @@ def export(
     model: Model,
     format_: Annotated[Format, typer.Option("--format", help="onnx or safetensors.")] = Format.ONNX,
     out: Annotated[Path | None, typer.Option("--out", help="The file to write.")] = None,
+    site: Site = "",
     network: Network = "",
     allow_code: AllowCode = False,
 ) -> None:
@@ -146,11 +155,17 @@ def export(
     """
     from fedscal.deploy.card import card_text, run_of
     from fedscal.deploy.classifier import Classifier
+    from fedscal.deploy.site import sites_of, use_site
 
     classifier = Classifier.open(model, model=network)
     run = run_of(classifier)
     _warn(classifier, run)
-    path = out or Path(f"{classifier.path.stem}.{format_.value}")
+    if site:
+        use_site(classifier, site)
+    elif known := sites_of(classifier):
+        print_error(f"warning: with the source's statistics; --site gives it those of {some(list(known), 3)}")
+    stem = f"{classifier.path.stem}-{site}" if site else classifier.path.stem
+    path = out or Path(f"{stem}.{format_.value}")
     card = card_text(classifier, run).encode()
     said = _as_onnx(classifier, path) if format_ is Format.ONNX else _as_safetensors(classifier, path)
     files.write_bytes(path.with_suffix(".md"), card)  # last: no card without its model

@@ -61,6 +61,11 @@ def is_statistic(name: str) -> bool:
     return name.rpartition(".")[2].startswith("running_")
 
 
+def statistics(model: Weights) -> dict[str, Tensor]:
+    """Return the running statistics of a model's normalisation layers."""
+    return {name: tensor.detach().cpu().clone() for name, tensor in model.items() if is_statistic(name)}
+
+
 def with_statistics(model: Weights, other: Weights) -> dict[str, Tensor]:
     """Return a model with the normalisation statistics of another one, their counters included."""
     return {

@@ -15,6 +15,7 @@ from fedscal.data.folders.scan import scan
 from fedscal.data.folders.tree import File, Tree, as_one_domain
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.predict import ask
+from fedscal.deploy.site import sites_of, use_images, use_site
 
 ALL = "all sites"
 _HEADER = ("site", "images", "source model", "adapted model", "fixed / regressed", "p")
@@ -97,16 +98,25 @@ class Audit:
 
 def audit(adapted: Classifier, source: Classifier | None, folder: Path) -> Audit:
     """Ask the models about ``folder/<site>/<class>/*`` or ``folder/<class>/*``; then a row for all sites."""
-    answers = {
-        site: (list(_right(adapted, labelled)), list(_right(source, labelled)) if source else [])
-        for site, labelled in _labelled(scan(folder), adapted.classes).items()
-    }
+    answers: dict[str, tuple[list[bool], list[bool]]] = {}
+    for site, labelled in _labelled(scan(folder), adapted.classes).items():
+        before = list(_right(source, labelled)) if source else []
+        answers[site] = list(_right(_at(adapted, site, labelled), labelled)), before
     if len(answers) > 1:
         columns = zip(*answers.values(), strict=True)
         after, before = (list(chain.from_iterable(parts)) for parts in columns)
         answers[ALL] = after, before
     sites = [SiteAudit.of(site, after, before) for site, (after, before) in answers.items()]
     return Audit(adapted.card.weights_sha256, sites)
+
+
+def _at(adapted: Classifier, site: str, labelled: Sequence[File]) -> Classifier:
+    """Return the adapted model as it is used at a site."""
+    if site in sites_of(adapted):
+        use_site(adapted, site)
+    else:
+        use_images(adapted, [file.path for file in labelled])
+    return adapted
 
 
 def _labelled(tree: Tree, classes: Sequence[str]) -> Mapping[str, Sequence[File]]:

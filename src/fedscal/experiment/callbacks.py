@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fedscal.core.types import ClientId
+from fedscal.core.types import ClientId, Weights
 
 if TYPE_CHECKING:
     from fedscal.experiment.experiment import Experiment
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedscal.experiment.source import SourceModel
     from fedscal.server.rule import ServerState
 
-_EVENTS = ("stage", "advance", "begin", "client", "round", "warn", "end")
+_EVENTS = ("stage", "advance", "begin", "client", "round", "warn", "sites", "end")
 
 
 class Callback:
@@ -22,6 +22,7 @@ class Callback:
 
     Order of calls: ``stage`` and ``advance`` while the run gets ready, ``begin``, then for every round
     ``client`` as answers come in and ``round`` at its end (round 0 is the source model), then ``end``.
+    ``sites`` comes before it in a run whose clients, on this machine, have statistics of their own.
     ``warn`` may come at any time. A resumed run repeats ``round`` for the rounds on record, without a state.
 
     >>> class Tracker(Callback):
@@ -46,6 +47,9 @@ class Callback:
 
     def warn(self, text: str) -> None:
         """Something that a person should know."""
+
+    def sites(self, statistics: Mapping[ClientId, Weights]) -> None:
+        """The clients' own statistics for the last model."""
 
     def end(self, summary: RunSummary, state: ServerState) -> None:
         """All rounds are done."""

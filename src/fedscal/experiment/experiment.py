@@ -126,7 +126,7 @@ class Experiment:
     def schedule(self) -> Schedule:
         """Rounds, participation and learning rates."""
         spec = self.spec
-        cosine = Schedule(spec.rounds, spec.participation, spec.lr)
+        cosine = Schedule(spec.rounds, spec.participation, spec.lr, least=spec.least_participants)
         if spec.lr_schedule == "cosine":
             return cosine
         batches = {
@@ -147,6 +147,7 @@ class Experiment:
             source=spec.source or read_card(spec.source_model).source or "",
             views=asdict(data.views) if isinstance(data.views, AugmentedViews) else None,
             plugins=spec.plugins,
+            statistics_prior=spec.statistics_prior if spec.statistics == "site" else None,
             trunk_sha256=self.bank.trunk_sha256 if self.bank else None,
         )
 

@@ -9,7 +9,6 @@ from typing import Protocol
 
 from fedscal.core.types import ClientId, Progress
 from fedscal.data import cache
-from fedscal.data.benchmark import Benchmark
 from fedscal.experiment.experiment import Experiment, Layout
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.models.device import find_device
@@ -55,9 +54,3 @@ class Local:
             [WorkerProcess(begin) for _ in range(count)] if count > 1 else [experiment.service(layout)]
         )
         return LocalDriver(layout.clients, executors, directory.checkpoints.memories, answered)
-
-
-def prepare_data(data: Benchmark, progress: Progress) -> None:
-    """Build or decode the images of a data set, unless the cache has them."""
-    progress.stage(f"data: {data.name}", 0)
-    cache.prepare(data, progress)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from fedscal.core import files
 from fedscal.core.convert import dump
+from fedscal.core.types import ClientId, Weights
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.records import RoundRecord, RunSummary
@@ -40,6 +42,13 @@ class Recorder(Callback):
         if record.selected_round == index:
             self._save_models("selected", state, index)
         directory.checkpoints.save(index, state, directory.journal.sha256)
+
+    def sites(self, statistics: Mapping[ClientId, Weights]) -> None:
+        """Write each site's statistics beside the models."""
+        for client, tensors in statistics.items():
+            self._directory.save_model(
+                {f"sites/{name}": data for name, data in model_files(client, tensors, self._card).items()}
+            )
 
     def end(self, summary: RunSummary, state: ServerState) -> None:
         """Write the last model and the summary, which marks the run as finished."""

@@ -134,6 +134,8 @@ class _Run:
         if not checkpoint:
             self._record(self._source_record(state), state)
         state = self._rounds(state)
+        if self.experiment.training.statistics:
+            self.events.sites(self.driver.statistics(self._deployed(state)))
         self.events.end(self._summary(state), state)
 
     def _briefing(self) -> Briefing:

@@ -30,8 +30,11 @@ EXECUTION_KEYS = frozenset({"workers"})
 """Keys that cannot move a bit of the result."""
 RESUMABLE_KEYS = EXECUTION_KEYS | {"threads"}
 """Keys that a resumed run may be given anew: they move the last bits at most."""
-DATA_KEYS = ("benchmark", "classes", "image_size", "on_bad", "source_model")
-"""Keys that decide which images are prepared."""
+DATA_KEYS = (
+    *("benchmark", "classes", "image_size", "on_bad", "source_model"),
+    *("model", "trunk", "feature_views", "device", "precision"),
+)
+"""Keys that decide which images, or features of them, are prepared."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,9 @@ class RunSpec:
     rounds: int = option(12, "communication rounds T", low=1, high=100_000)
     local_epochs: int = option(5, "local epochs E", low=1, high=10_000)
     participation: float = option(0.3, "share of the clients that take part in a round", above=0, high=1)
+    least_participants: int = option(
+        1, "clients that take part in a round at least, if there are so many", low=1, high=100_000, later=True
+    )
     clients_per_domain: int = option(5, "clients that each target domain is cut into", low=1, high=100_000)
     class_skew: float = option(
         0.0,
@@ -142,7 +148,8 @@ class RunSpec:
                 raise UsageError(f"unknown key '{shown(name)}'{nearest(name, known)}")
         given = {**_sites(given), **given}
         defaults = defaults_of(str(given.get("benchmark", cls.benchmark)))
-        given = {**defaults, **_from_card(given), **given}
+        chosen = method(str(given.get("method", defaults.get("method", cls.method))))
+        given = {**defaults, **chosen.defaults, **_from_card(given), **given}
         load_plugins(str(given.get("plugins", "")))  # a model's card may name some, too
         given.setdefault("adaptation", method(str(given.get("method", cls.method))).adaptation)
         values = {name: known[name].parse(value) for name, value in given.items()}

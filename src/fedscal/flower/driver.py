@@ -94,6 +94,10 @@ class FlowerDriver:
             profiles[client] = profile
         return {client: profiles[client] for client in sorted(profiles)}
 
+    def statistics(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Weights]:
+        """Return nothing: a site's statistics are on its own disk, and stay there."""
+        return {}
+
     def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
         """Let each site evaluate its model; of one that is not reached the last metrics stand, as stale."""
         results = {c: self._own[c][1] for c, m in models.items() if c in self._own and self._own[c][0] is m}

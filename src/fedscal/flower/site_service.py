@@ -27,7 +27,7 @@ from fedscal.experiment.spec import RunSpec, parse_assignments
 from fedscal.flower import codec
 from fedscal.flower.schema import FAILURE, NotAllowed, Schema, Schemas, handshake
 from fedscal.methods import hyperparameters
-from fedscal.models.store import ModelCard, find_model, load_model
+from fedscal.models.store import ModelCard, find_model, load_model, model_files
 from fedscal.runtime.memory import SiteMemories
 from fedscal.runtime.messages import (
     FAILED,
@@ -45,7 +45,19 @@ from fedscal.runtime.service import ClientService
 
 _log = logging.getLogger(__name__)
 _SHARED = frozenset(
-    {"method", "adaptation", "local_epochs", "batch_size", "view_passes", "label_view", "seed", "threads"}
+    {
+        *(
+            "method",
+            "adaptation",
+            "local_epochs",
+            "batch_size",
+            "view_passes",
+            "label_view",
+            "seed",
+            "threads",
+        ),
+        *("statistics", "statistics_prior", "feature_views"),
+    }
 )
 """Options that the server decides, beside the method's hyper-parameters. Paths are never among them."""
 Checked = tuple[Schema, Response]
@@ -169,8 +181,15 @@ class SiteService:
     def _evaluate(self, request: Request, transport: str) -> Checked:
         service = self._service(request)
         metrics = self._metrics(service, request.tensors[MODEL])
+        if service.training.statistics:
+            self._keep_statistics(weights.statistics(service.network.state_dict()))
         images = len(service.data[self.client].images)
         return self._schemas(request).evaluation(self.client, images), Response({"metrics": metrics})
+
+    def _keep_statistics(self, statistics: Weights) -> None:
+        """Keep the site's statistics for the server's model, to be used with it here."""
+        for name, data in model_files(self.client, statistics, self._loaded[1]).items():
+            files.write_bytes(self.state / "sites" / name, data)
 
     def _metrics(self, service: ClientService, model: Weights) -> Metrics:
         response = _succeeded(service.handle(Request("evaluate", [self.client], tensors={MODEL: model})))

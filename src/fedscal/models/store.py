@@ -34,6 +34,7 @@ class ModelCard:
         source_accuracy: on held-out source images, in percent.
         made_from: all that decides the bits of a source model.
         plugins: modules of users that its network comes from.
+        statistics_prior: for a model whose sites use statistics of their own, see ``models.statistics``.
         trunk_sha256: the weights of a frozen backbone, which are not in the file; None: it holds them all.
         others: keys that other programs have added.
     """
@@ -51,6 +52,7 @@ class ModelCard:
     seconds: float | None = None
     made_from: Mapping[str, object] | None = None
     plugins: str = ""
+    statistics_prior: float | None = None
     trunk_sha256: str | None = None
     others: Mapping[str, object] = rest()
     file_sha256: str = ""

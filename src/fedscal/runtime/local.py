@@ -26,6 +26,7 @@ from fedscal.runtime.messages import (
     EXPECTED,
     MODEL,
     PROFILE,
+    STATISTICS,
     Frame,
     Request,
     Response,
@@ -157,6 +158,11 @@ class LocalDriver:
         profiles = dict(self._each(dict.fromkeys(self.clients), _profile))
         return {client: profiles[client] for client in sorted(profiles)}
 
+    def statistics(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Weights]:
+        """Collect every client's own statistics for the model that it uses."""
+        found = dict(self._each(models, _statistics))
+        return {client: found[client] for client in sorted(found)}
+
     def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
         """Let each client evaluate its model; clients with the same model share a request."""
         tasks: dict[tuple[ClientId, ...], Weights] = {}
@@ -229,6 +235,11 @@ def _required(executor: Executor, request: Request) -> Response:
 
 def _profile(executor: Executor, client: ClientId, _: None) -> Weights:
     return _required(executor, Request("profile", [client])).tensors[PROFILE]
+
+
+def _statistics(executor: Executor, client: ClientId, model: Weights) -> Weights:
+    request = Request("statistics", [client], tensors={MODEL: model})
+    return _required(executor, request).tensors[STATISTICS]
 
 
 def _evaluate(

@@ -13,8 +13,8 @@ from fedscal.core.errors import FedscalError, ModelRefused
 from fedscal.core.types import ClientId, Failure, Groups, Memory, Package, Reply, Weights
 from fedscal.core.weights import flatten, from_bytes, to_bytes, unflatten
 
-MODEL, WEIGHTS, PROFILE, REPORT = "server", "weights", "profile", "report:"
-"""Groups of tensors: the model to evaluate, a client's model, its profile, and each of its reports."""
+MODEL, WEIGHTS, PROFILE, STATISTICS, REPORT = "server", "weights", "profile", "statistics", "report:"
+"""Groups of tensors: the model to evaluate, a client's model, its profile, its statistics, its reports."""
 FAILED = "refused"
 """The field of a response's header that says why there is none."""
 EXPECTED = (ArithmeticError, RuntimeError, ValueError, MemoryError)
@@ -31,7 +31,7 @@ class Request:
     """What clients are asked for.
 
     Attributes:
-        kind: train, evaluate or profile; Flower adds its handshake.
+        kind: train, evaluate, profile or, on this machine only, statistics; Flower adds its handshake.
         clients: who is meant; several share one request to evaluate the same model.
         scalars: plain values.
         tensors: models, and a client's memory beside them.

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedscal.client.term import Objective
 from fedscal.client.training import ClientData, Training, local_update
+from fedscal.core import weights
 from fedscal.core.rng import Streams
 from fedscal.core.types import ClientId, Failure, Memory, Metrics, Package, Profile, Reply, Sweep, Weights
 from fedscal.models.device import oom_hint
@@ -22,6 +23,7 @@ from fedscal.runtime.evaluate import client_metrics
 from fedscal.runtime.messages import (
     MODEL,
     PROFILE,
+    STATISTICS,
     Request,
     Response,
     failure,
@@ -57,6 +59,8 @@ class ClientService:
             return Response({"metrics": self.evaluate(request.clients, request.tensors[MODEL])})
         if request.kind == "profile":
             return Response({}, {PROFILE: self.profile(request.client)})
+        if request.kind == "statistics":
+            return Response({}, {STATISTICS: self.statistics(request.client, request.tensors[MODEL])})
         raise ValueError(f"no such request: {request.kind}")
 
     def train(self, client: ClientId, package: Package, memory: Memory) -> tuple[Reply, Memory]:
@@ -71,14 +75,20 @@ class ClientService:
         assert self.describe is not None, "the method asks for no profile"
         return self.describe(self.data[client].images)
 
-    def evaluate(self, clients: Sequence[ClientId], weights: Weights) -> dict[ClientId, Metrics]:
+    def statistics(self, client: ClientId, model: Weights) -> Weights:
+        """Return a client's own statistics for a model."""
+        data = self.data[client]
+        load_at_site(self.network, model, data.images, data.views.evaluate, self.training.statistics)
+        return weights.statistics(self.network.state_dict())
+
+    def evaluate(self, clients: Sequence[ClientId], model: Weights) -> dict[ClientId, Metrics]:
         """Evaluate a model on the data of each client."""
         with oom_hint():
-            return {client: self._evaluate(client, weights) for client in clients}
+            return {client: self._evaluate(client, model) for client in clients}
 
-    def _evaluate(self, client: ClientId, weights: Weights) -> Metrics:
+    def _evaluate(self, client: ClientId, model: Weights) -> Metrics:
         data = self.data[client]
-        load_at_site(self.network, weights, data.images, data.views.evaluate, self.training.statistics)
+        load_at_site(self.network, model, data.images, data.views.evaluate, self.training.statistics)
         sweep = Sweep(lambda: predict(self.network, data.images, data.views.evaluate))
         pseudo = self.objective.terms[0].prepare(sweep, None).get("pseudo_labels")
         return client_metrics(sweep.prediction, pseudo, self.labels.get(client))

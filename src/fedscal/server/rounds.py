@@ -32,6 +32,10 @@ class Driver(Protocol):
         """Return the profile of every client, as the method defines it; once, before the first round."""
         ...
 
+    def statistics(self, models: Mapping[ClientId, Weights]) -> Mapping[ClientId, Weights]:
+        """Return the clients' own statistics for their models; of clients elsewhere none: they stay there."""
+        ...
+
     def evaluate(self, models: Mapping[ClientId, Weights]) -> Mapping[ClientId, Metrics]:
         """Evaluate models, each at its client on the client's own data; only scalars are returned."""
         ...
@@ -41,19 +45,21 @@ class Driver(Protocol):
 class Schedule:
     """How many rounds, who takes part, and at which learning rate.
 
-    ``rates`` holds the learning rate of every round, if it is not the cosine.
+    ``rates`` holds the learning rate of every round, if it is not the cosine. ``least`` clients take part, if
+    there are so many, whatever the share.
     """
 
     rounds: int
     participation: float
     lr: float
     rates: Sequence[float] = ()
+    least: int = 1
 
     def sample(self, clients: Sequence[ClientId], seed: int, round_: int) -> list[ClientId]:
-        """Draw ceil(rate * K) clients, at least one, by (seed, round): a resumed run draws the same."""
-        count = max(1, math.ceil(self.participation * len(clients) - 1e-9))  # 0.14 * 50 is a little above 7
+        """Draw ceil(rate * K) clients, or the least, by (seed, round): a resumed run draws the same."""
+        share = math.ceil(self.participation * len(clients) - 1e-9)  # 0.14 * 50 is a little above 7
         order = torch.randperm(len(clients), generator=stream(seed, "sampling", round_))
-        return sorted(clients[int(i)] for i in order[:count])
+        return sorted(clients[int(i)] for i in order[: max(self.least, share)])
 
     def lr_at(self, round_: int) -> float:
         """Return the learning rate of round 1..T: a cosine from ``lr`` towards 0 unless given."""
