@@ -163,7 +163,7 @@ def execute_cells(
 ) -> list[tuple[Cell, Failed]]:
     """Run what is not finished, with a bar, and return what failed; ``after`` is called after every run."""
     from fedscal.compare.execute import execute
-    from fedscal.experiment.experiment import Experiment, load_data
+    from fedscal.experiment.experiment import Experiment, find_data
     from fedscal.runtime.local import worker_count
 
     left = [cell for cell in cells if not cell.directory.finished]
@@ -176,7 +176,7 @@ def execute_cells(
             after()
 
         for spec in _different(left, (*DATA_KEYS, "source")):
-            load_data(spec)  # a source that the data do not have is refused before anything is run
+            find_data(spec)  # a source that the data do not have is refused before anything is run
         for spec in _different(left, DATA_KEYS):  # here, where progress is seen, and not in every cell
             Experiment.build(spec).prepare(shown)
         shown.stage(f"{len(cells)} runs, {finished} finished already, {jobs} at a time", len(left))

@@ -242,11 +242,17 @@ class Experiment:
             )
 
 
-def load_data(spec: RunSpec) -> Benchmark:
-    """Return the run's data set, with the views that its network needs."""
+def find_data(spec: RunSpec) -> Benchmark:
+    """Return the run's data set, whatever its network needs: to count images, nothing is fetched."""
     skip = spec.on_bad == "skip"
     data = benchmark(spec.benchmark, skip, spec.image_size, spec.classes, spec.trained_on)
     spec.check_source(data.domains)
+    return data
+
+
+def load_data(spec: RunSpec) -> Benchmark:
+    """Return the run's data set, with the views that its network needs."""
+    data = find_data(spec)
     if spec.source_model:
         return _as_in_card(data, read_card(spec.source_model))
     if data.folder:

@@ -23,7 +23,7 @@ from fedscal.core.weights import snapshot
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.folders.benchmark import Folder, margin
 from fedscal.data.views import AugmentedViews
-from fedscal.experiment.experiment import load_data, network_of, training_of
+from fedscal.experiment.experiment import find_data, load_data, network_of, training_of
 from fedscal.experiment.pretrain import SourceTraining
 from fedscal.experiment.spec import RunSpec
 from fedscal.methods import build_objective, method
@@ -215,7 +215,7 @@ def estimate(entries: Sequence[Entry], advance: Callable[[], None] = lambda: Non
     for entry in todo:
         if entry.block.dataset not in pace:
             pace[entry.block.dataset] = measure(entry.cell.spec)
-            images[entry.block.dataset] = image_counts(load_data(entry.cell.spec))
+            images[entry.block.dataset] = image_counts(find_data(entry.cell.spec))
             advance()
     cells: dict[str, list[Cell]] = {}
     seconds: dict[str, float] = {}

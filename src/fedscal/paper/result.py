@@ -19,7 +19,7 @@ from fedscal.core.documents import read_json
 from fedscal.core.options import as_typed
 from fedscal.core.table import Table
 from fedscal.core.text import UNKNOWN, count, spread
-from fedscal.experiment.experiment import load_data
+from fedscal.experiment.experiment import find_data
 from fedscal.experiment.spec import EXECUTION_KEYS, RunSpec
 from fedscal.models.registry import HUGGING_FACE
 from fedscal.paper.datasets import Copy
@@ -234,7 +234,7 @@ def flaws(entries: Sequence[Entry], copies: Mapping[str, Copy], given: Iterable[
     for name, copy in copies.items():
         specs = [entry.cell.spec for entry in entries if entry.block.dataset == name]
         if specs:
-            reasons |= dict.fromkeys(copy.flaws(load_data(specs[0])))
+            reasons |= dict.fromkeys(copy.flaws(find_data(specs[0])))
             reasons |= dict.fromkeys(_other_protocol(specs, protocol(name), set(given) - _FREE))
     seeds = {entry.cell.spec.seed for entry in entries}
     if 0 < len(seeds) < len(SEEDS):
