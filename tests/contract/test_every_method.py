@@ -274,7 +274,8 @@ def test_a_regularizer_whose_weights_are_zero_leaves_fedloas_bits(method: str, a
 @pytest.mark.parametrize("adaptation", ADAPTATIONS)
 @pytest.mark.parametrize("method", [name for name, row in METHODS.items() if row.regularizers])
 def test_a_regularizer_that_is_on_changes_the_update(method: str, adaptation: str) -> None:
-    on = build_objective(method, adaptation, {})
+    # The toys' predictions are unsure: at the usual threshold alignment may keep none of them.
+    on = build_objective(method, adaptation, {"tau_init": 0.4})
     plain = Objective(build_objective("fedloa", adaptation, {}).terms, on.start)
     memory = remembered(on, method)
     found, other = (update(objective, memory, method=method)[0] for objective in (on, plain))

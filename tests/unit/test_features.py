@@ -29,7 +29,7 @@ class CountingTrunk:
 
     def __call__(self, images: Tensor) -> Tensor:
         self.seen += len(images)
-        return images.unflatten(2, (2, 3)).unflatten(4, (2, 3)).mean((1, 3, 5)).flatten(1)
+        return torch.nn.functional.avg_pool2d(images, 3).flatten(1)
 
 
 def bank(trunk: CountingTrunk, count: int = 2, identity: str = "a") -> FeatureBank:
@@ -55,9 +55,9 @@ def test_features_are_those_of_the_views_in_their_places() -> None:
 def test_a_view_draws_among_the_features_of_its_own_kind() -> None:
     kept = torch.arange(5.0).repeat(200, 1)[:, :, None].expand(-1, -1, WIDTH)
     views, draws = FeatureViews(2), stream(0, "x")
-    assert set(views.evaluate(kept).unique().tolist()) == {0.0}
-    assert set(views.weak(kept, draws).unique().tolist()) == {1.0, 2.0}
-    assert set(views.strong(kept, draws).unique().tolist()) == {3.0, 4.0}
+    assert set(views.evaluate(kept).flatten().tolist()) == {0.0}
+    assert set(views.weak(kept, draws).flatten().tolist()) == {1.0, 2.0}
+    assert set(views.strong(kept, draws).flatten().tolist()) == {3.0, 4.0}
 
 
 def test_features_are_computed_once_and_again_for_another_trunk_or_a_cut_file(own_cache: Path) -> None:

@@ -31,7 +31,7 @@ def standardising_network() -> Network:
 
 def test_batch_norm_s_statistics_are_those_of_what_it_receives() -> None:
     network, (images, _) = tiny_network(), blobs(40)
-    first = nn.Sequential(*list(network.backbone.children())[:1])  # type: ignore[arg-type]
+    first = nn.Sequential(*list(network.backbone.children())[:1])
     inputs = first(VIEW(images)).detach().double()
     measured = measure(network, images, VIEW, batch_size=16)
     assert sorted(measured) == ["backbone.1.running_mean", "backbone.1.running_var"]

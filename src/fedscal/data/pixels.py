@@ -35,7 +35,7 @@ def skewed_shards(labels: Tensor, parts: int, alpha: float, seed: int) -> list[T
     """
     draws = np.random.default_rng(seed)
     rows: list[list[Tensor]] = [[] for _ in range(parts)]
-    for label in labels.unique().tolist():
+    for label in sorted(set(labels.tolist())):
         members = torch.from_numpy(draws.permutation((labels == label).nonzero().flatten().numpy()))
         ends = np.cumsum(draws.dirichlet([alpha] * parts)) * len(members)
         pieces = members.tensor_split(torch.from_numpy(ends[:-1].round().astype(np.int64)))

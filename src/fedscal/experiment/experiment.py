@@ -34,7 +34,7 @@ from fedscal.experiment.spec import RunSpec
 from fedscal.methods import Method, build_objective, build_rule, method
 from fedscal.models.custom import check_permission
 from fedscal.models.device import find_device, to_device
-from fedscal.models.network import Network
+from fedscal.models.network import Foldable, Network
 from fedscal.models.registry import build_network, normalisation
 from fedscal.models.statistics import SiteStatistics
 from fedscal.models.store import ModelCard, read_card
@@ -303,7 +303,7 @@ def feature_bank(spec: RunSpec, data: Benchmark, network: Network) -> FeatureBan
     width = network.bottleneck.in_features
     trunk = network.take_trunk()
     sha256 = weights.digest(trunk.state_dict())
-    if hasattr(trunk, "fold"):
+    if isinstance(trunk, Foldable):
         trunk.fold()
     views = asdict(data.views) if isinstance(data.views, AugmentedViews) else repr(data.views)
     identity = [spec.model, sha256, views, spec.feature_views, spec.device, spec.precision, torch.__version__]

@@ -30,6 +30,8 @@ EXECUTION_KEYS = frozenset({"workers"})
 """Keys that cannot move a bit of the result."""
 RESUMABLE_KEYS = EXECUTION_KEYS | {"threads"}
 """Keys that a resumed run may be given anew: they move the last bits at most."""
+_HEAD_RATE = 0.01
+"""The rate of source training on a frozen trunk's features: at a whole network's, it learns them by heart."""
 DATA_KEYS = (
     *("benchmark", "classes", "image_size", "on_bad", "source_model"),
     *("model", "trunk", "feature_views", "device", "precision"),
@@ -147,9 +149,12 @@ class RunSpec:
             if name not in known:
                 raise UsageError(f"unknown key '{shown(name)}'{nearest(name, known)}")
         given = {**_sites(given), **given}
-        defaults = defaults_of(str(given.get("benchmark", cls.benchmark)))
+        defaults = dict(defaults_of(str(given.get("benchmark", cls.benchmark))))
         chosen = method(str(given.get("method", defaults.get("method", cls.method))))
-        given = {**defaults, **chosen.defaults, **_from_card(given), **given}
+        defaults |= {**chosen.defaults, **_from_card(given)}
+        if {**defaults, **given}.get("trunk") == "frozen":
+            defaults["pretrain_lr"] = _HEAD_RATE
+        given = {**defaults, **given}
         load_plugins(str(given.get("plugins", "")))  # a model's card may name some, too
         given.setdefault("adaptation", method(str(given.get("method", cls.method))).adaptation)
         values = {name: known[name].parse(value) for name, value in given.items()}
@@ -167,6 +172,10 @@ class RunSpec:
             self.check_source(BENCHMARKS[self.benchmark].domains)
         method(self.method)
         check_model(self.model)
+        if self.trunk == "frozen" and self.model == "convnet":
+            raise UsageError(
+                "trunk=frozen: model=convnet comes without weights, and knows nothing untrained."
+            )
         if self.adaptation not in ADAPTATIONS:
             raise UsageError(
                 f"adaptation={shown(self.adaptation)}: no such adaptation"

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedscal.core.types import Images, Prediction
+
+
+@runtime_checkable
+class Foldable(Protocol):
+    """A backbone that computes faster once it will never be trained again."""
+
+    def fold(self) -> None:
+        """Fold what is constant from now on into the weights."""
 
 
 class Standardise(nn.Module):

@@ -1,0 +1,78 @@
+"""What a run with statistics of the site delivers: shared weights, and each site's own statistics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from fedscal.core.errors import ModelRefused, UsageError
+from fedscal.data.benchmark import Benchmark
+from fedscal.data.labels import known_labels
+from fedscal.deploy.classifier import Classifier
+from fedscal.deploy.site import ENOUGH, sites_of, use_images, use_site
+from fedscal.experiment.experiment import Experiment
+from fedscal.experiment.run import adapt
+from fedscal.experiment.run_directory import RunDirectory
+from fedscal.experiment.spec import RunSpec
+from fedscal.runtime.evaluate import accuracy
+from toys import tensor_of
+
+KEYS = {"benchmark": "toy", "method": "fedsite", "workers": 1, "rounds": 2, "pretrain_epochs": 3}
+
+
+@pytest.fixture(params=["trained", "frozen"])
+def run(request: pytest.FixtureRequest, toy_benchmark: Benchmark, tmp_path: Path) -> Path:
+    adapt(RunSpec.make(**KEYS, trunk=request.param), tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_the_delivered_model_with_a_site_s_statistics_is_the_one_that_was_judged(run: Path) -> None:
+    spec = RunSpec.make(**KEYS)
+    experiment = Experiment.build(spec)
+    last = RunDirectory(run).rounds()[-1]
+    layout = experiment.clients_of_data()
+    assert sorted(sites_of(Classifier.open(run))) == layout.clients
+    for client, (domain, rows) in layout.rows.items():
+        classifier = Classifier.open(run)
+        assert use_site(classifier, client) == f"with the statistics of site {client}"
+        pixels = tensor_of(experiment.data.build(domain)[0])[rows]
+        answers = classifier.probabilities(pixels).argmax(dim=1)
+        truth = known_labels(experiment.data, domain)[rows]
+        assert accuracy(answers, truth) == pytest.approx(last.client(client).accuracy)
+
+
+def test_a_site_that_is_not_there_is_named(run: Path) -> None:
+    with pytest.raises(UsageError, match="no statistics are kept for the site 'nowhere'"):
+        use_site(Classifier.open(run), "nowhere")
+
+
+def test_a_folder_of_enough_images_gives_the_model_its_own_statistics(run: Path, tmp_path: Path) -> None:
+    paths = []
+    for number in range(ENOUGH):
+        path = tmp_path / f"{number}.png"
+        Image.new("L", (6, 6), number * 8).save(path)
+        paths.append(path)
+    classifier = Classifier.open(run)
+    before = {name: buffer.clone() for name, buffer in classifier.module.network.named_buffers()}
+    assert "too few" in use_images(classifier, paths[:-1])
+    assert all(torch.equal(b, before[n]) for n, b in classifier.module.network.named_buffers())
+    assert use_images(classifier, paths) == f"with the statistics of these {ENOUGH} images"
+    assert any(not torch.equal(b, before[n]) for n, b in classifier.module.network.named_buffers())
+
+
+def test_only_what_is_trained_is_in_the_file_of_a_frozen_trunk(
+    toy_benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapt(RunSpec.make(**KEYS, trunk="frozen"), tmp_path / "run")
+    classifier = Classifier.open(tmp_path / "run")
+    assert classifier.card.trunk_sha256
+    size = (tmp_path / "run" / "model" / "last.safetensors").stat().st_size
+    whole = sum(p.numel() for p in classifier.module.network.parameters())
+    trunk = sum(p.numel() for p in classifier.module.network.backbone.parameters())
+    assert size < 4 * (whole - trunk) + 4096
+    monkeypatch.setattr("fedscal.deploy.classifier.digest", lambda state: "another")
+    with pytest.raises(ModelRefused, match="other weights than the model's"):
+        Classifier.open(tmp_path / "run")
