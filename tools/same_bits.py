@@ -106,7 +106,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="experiments whose name begins so")
     given = parser.parse_args()
     known = json.loads(given.file.read_text()) if given.file.exists() else {}
-    differ = 0
+    compared = differ = 0
     for name, run in experiments():
         if not name.startswith(given.only) or (given.action == "record" and name in known):
             continue
@@ -116,10 +116,10 @@ def main() -> int:
             known[name] = outcome
             given.file.write_text(json.dumps(known))
         same = known.get(name) == outcome
-        differ += not same
+        compared, differ = compared + 1, differ + (not same)
         print(f"{outcome['weights'][:16]}  {'' if same else 'DIFFERS  '}{name}", flush=True)
-    print(f"{differ} of {len(known)} differ")
-    return int(differ > 0)
+    print(f"{differ} of {compared} differ")
+    return int(differ > 0 or not compared)
 
 
 if __name__ == "__main__":
