@@ -249,6 +249,9 @@ http {{
             proxy_pass https://superlink;
             proxy_http_version 1.1;
             proxy_set_header Connection "";
+            # Bodies pass as they come: the worker of nginx may not write to a folder of ours.
+            proxy_request_buffering off;
+            proxy_max_temp_file_size 0;
             proxy_ssl_trusted_certificate {ca};
             proxy_ssl_verify on;
             proxy_ssl_name 127.0.0.1;
