@@ -14,6 +14,8 @@ from flower_processes import Federation
 from flower_world import World
 from harness import rows, summary
 
+from fedscal.flower.control import RETURN
+
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
@@ -44,7 +46,7 @@ def test_a_killed_server_resumes_to_the_same_bits(machines: Federation, world: W
     started.says("round 1", 300)
     server = next(command for command in machines.commands if command.log.name.startswith("server-"))
     server.kill()  # SuperLink and ServerApp at once, in the middle of round 2
-    assert started.wait(120) != 0
+    assert started.wait(RETURN + 60) != 0, "it waits so long for the server to come back"
     assert not (out / "summary.json").exists()
     machines.server()
     again = machines.run(out, resume=True)

@@ -35,7 +35,7 @@ from fedscal.flower.superlink import SECRET_HEADER
 
 _KNOWN = "already in use"
 """Flower's message about a key that is registered."""
-_RETURN = 120.0
+RETURN = 120.0
 """Seconds within which a SuperLink that was started again streams the log of a run again."""
 
 
@@ -110,7 +110,7 @@ class Control:
             except httpx.HTTPError as error:
                 # A server that was started anew has another secret, and has ended its runs.
                 anew = self._endpoint.operator_secret.read_text() != self._secret
-                if anew or time.monotonic() - silent_since > _RETURN:
+                if anew or time.monotonic() - silent_since > RETURN:
                     raise ProcessEnded(
                         f"the server sends no more of the log of the run: {_reason(error)}"
                     ) from error
