@@ -16,15 +16,11 @@ from test_flower_rounds import assert_clean
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-@pytest.mark.parametrize(
-    "methods",
-    [("fedmoon",), pytest.param(METHODS, marks=pytest.mark.long)],
-    ids=["one run", "three runs at a time"],
-)
+@pytest.mark.long
 def test_real_machines_change_no_bit_and_nothing_but_the_declared_leaves_a_site(
-    machines: Federation, world: World, methods: tuple[str, ...], tmp_path: Path
+    machines: Federation, world: World, tmp_path: Path
 ) -> None:
-    outs = {method: tmp_path / method for method in methods}
+    outs = {method: tmp_path / method for method in METHODS}
     runs = {method: machines.run(out, f"method={method}") for method, out in outs.items()}  # all at a time
     for method, started in runs.items():
         assert started.wait(400) == 0, started.text
