@@ -29,7 +29,7 @@ ANSWERS: list[tuple[str, int, str]] = [
     (f"run {' '.join(PHOTOS)} model=hf:nobody/vit", 2, "pip install 'fedscal[hf]'"),
     (f"run {' '.join(PHOTOS)} model=timm:resnet18", 2, "pip install 'fedscal[timm]'"),
     ("compare methods=fedloa seeds=0", 2, "pip install 'fedscal[digits]'"),
-    ("reproduce office-31 --data office", 2, "pip install 'fedscal[hf]'"),
+    ("reproduce office-31 --data office", 2, "pip install 'fedscal[report]'"),
     ("reproduce office-31 model=convnet --data office", 2, "pip install 'fedscal[report]'"),
     ("reproduce figures --data source", 2, "pip install 'fedscal[figures]'"),
     ("pretrain source=font", 2, "pip install 'fedscal[digits]'"),
