@@ -159,6 +159,20 @@ def reply(client: ClientId, weights: Weights, round_: int = 1, examples: int = 1
     return Reply(client, round_, weights, examples, ({"loss": 0.0},))
 
 
+class Steps:
+    """Remembers stages and steps."""
+
+    def __init__(self) -> None:
+        self.stages: list[tuple[str, int]] = []
+        self.steps = 0
+
+    def stage(self, name: str, total: int) -> None:
+        self.stages.append((name, total))
+
+    def advance(self) -> None:
+        self.steps += 1
+
+
 Answers = Callable[[ClientId, Package], Iterable[Reply | Failure]]
 
 

@@ -63,6 +63,17 @@ def test_a_folder_of_enough_images_gives_the_model_its_own_statistics(run: Path,
     assert any(not torch.equal(b, before[n]) for n, b in classifier.module.network.named_buffers())
 
 
+def test_a_site_of_few_images_gets_the_source_s_statistics_and_not_those_of_the_site_before(
+    run: Path,
+) -> None:
+    classifier = Classifier.open(run)
+    before = {name: buffer.clone() for name, buffer in classifier.module.network.named_buffers()}
+    use_site(classifier, next(iter(sites_of(classifier))))
+    assert any(not torch.equal(b, before[n]) for n, b in classifier.module.network.named_buffers())
+    assert "too few" in use_images(classifier, [])
+    assert all(torch.equal(b, before[n]) for n, b in classifier.module.network.named_buffers())
+
+
 def test_only_what_is_trained_is_in_the_file_of_a_frozen_trunk(
     toy_benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

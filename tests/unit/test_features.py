@@ -11,7 +11,7 @@ from torch import Tensor
 from fedscal.core.rng import stream
 from fedscal.data.features import FeatureBank, FeatureViews
 from fedscal.data.pixels import skewed_shards
-from toys import NoiseViews, blobs
+from toys import NoiseViews, Steps, blobs
 
 WIDTH = 4
 
@@ -73,20 +73,6 @@ def test_features_are_computed_once_and_again_for_another_trunk_or_a_cut_file(ow
         path.write_bytes(path.read_bytes()[:-4])
     assert torch.equal(all_rows(bank(trunk).features(images, "key", "blobs")), first)
     assert trunk.seen == 200
-
-
-class Steps:
-    """Remembers what it is told."""
-
-    def __init__(self) -> None:
-        self.stages: list[tuple[str, int]] = []
-        self.steps = 0
-
-    def stage(self, name: str, total: int) -> None:
-        self.stages.append((name, total))
-
-    def advance(self) -> None:
-        self.steps += 1
 
 
 def test_progress_counts_images() -> None:

@@ -15,22 +15,9 @@ from fedscal.core.errors import DataRefused, UsageError
 from fedscal.data.icons import archive, benchmark, npm
 from fedscal.data.icons.npm import Registry, fetch, fetch_all, missing
 from icon_packages import Served, icon_set, registry, whole_lock
+from toys import Steps
 
 PACKAGE, DATA = icon_set("@toys/mono", {"key": "<path d='M0 0h9v9z'/>"}, {"": "outline"})
-
-
-class Steps:
-    """Remembers stages and steps."""
-
-    def __init__(self) -> None:
-        self.stages: list[tuple[str, int]] = []
-        self.steps = 0
-
-    def stage(self, name: str, total: int) -> None:
-        self.stages.append((name, total))
-
-    def advance(self) -> None:
-        self.steps += 1
 
 
 def patient(address: str) -> tuple[Registry, list[float]]:

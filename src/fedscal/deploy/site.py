@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedscal.core.errors import UsageError, nearest
+from fedscal.core.types import Weights
 from fedscal.data.folders.decode import Unreadable
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.predict import as_model_sees
@@ -65,8 +66,7 @@ def use_site(classifier: Classifier, site: str) -> str:
     if site not in known:
         raise UsageError(f"no statistics are kept for the site '{site}'{nearest(site, known)}")
     tensors, _ = load_model(known[site].parent, site)
-    network = classifier.module.network
-    network.load_state_dict({**network.state_dict(), **tensors})
+    _set(classifier, tensors)
     return f"with the statistics of site {site}"
 
 
@@ -75,6 +75,7 @@ def use_images(classifier: Classifier, paths: Sequence[Path]) -> str:
     prior = classifier.card.statistics_prior
     if prior is None:
         return ""
+    _set(classifier, classifier.statistics)  # those of another site may be in use
     if len(paths) < ENOUGH:
         return (
             f"with the source's statistics: {len(paths)} images are too few for their own "
@@ -83,3 +84,8 @@ def use_images(classifier: Classifier, paths: Sequence[Path]) -> str:
     module = classifier.module
     SiteStatistics(prior).apply(module.network, _Pictures(paths, classifier), module.views.evaluate)
     return f"with the statistics of these {len(paths)} images"
+
+
+def _set(classifier: Classifier, statistics: Weights) -> None:
+    network = classifier.module.network
+    network.load_state_dict({**network.state_dict(), **statistics})

@@ -45,19 +45,19 @@ from fedscal.runtime.service import ClientService
 
 _log = logging.getLogger(__name__)
 _SHARED = frozenset(
-    {
-        *(
-            "method",
-            "adaptation",
-            "local_epochs",
-            "batch_size",
-            "view_passes",
-            "label_view",
-            "seed",
-            "threads",
-        ),
-        *("statistics", "statistics_prior", "feature_views"),
-    }
+    [
+        "method",
+        "adaptation",
+        "local_epochs",
+        "batch_size",
+        "view_passes",
+        "label_view",
+        "seed",
+        "threads",
+        "statistics",
+        "statistics_prior",
+        "feature_views",
+    ]
 )
 """Options that the server decides, beside the method's hyper-parameters. Paths are never among them."""
 Checked = tuple[Schema, Response]
