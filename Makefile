@@ -17,7 +17,7 @@ help: ## list the targets
 
 .venv/runtime: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) --editable '.[digits,report]'
+	$(PIP) --editable '.[digits,report,efficientnet]'
 	touch $@
 
 .venv/dev: .venv/runtime

@@ -12,6 +12,7 @@ import torch
 from fedscal.core.convert import convert, dump
 from fedscal.core.errors import DataRefused
 from fedscal.core.types import Failure
+from fedscal.experiment.delivery import with_verdicts
 from fedscal.experiment.metrics import (
     collapsed,
     doubtful_source,
@@ -21,7 +22,6 @@ from fedscal.experiment.metrics import (
     selected_round,
     source_record,
     summarise,
-    with_verdicts,
     worse_domains,
 )
 from fedscal.experiment.records import (

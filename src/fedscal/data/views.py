@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from fedscal.core.convert import convert
@@ -42,7 +42,9 @@ class AugmentedViews:
         flip: Whether to mirror half of the crops left to right.
         side: The side of the views, square. For evaluation, the middle of a larger image, and the whole of a
             smaller one, enlarged. None: the image's.
-        beyond: The value outside the image in a strong view, in [0, 1]: its background.
+        beyond: The value outside the image in a strong view, in [0, 1]: its background. None: the nearest
+            pixel's.
+        whole: For evaluation, the whole image, whatever its size.
     """
 
     mean: tuple[float, ...] | None = None
@@ -51,11 +53,18 @@ class AugmentedViews:
     crop_aspect: _Range = (0.9, 1.1)
     flip: bool = False
     side: int | None = None
-    beyond: float = 0.0
+    beyond: float | None = 0.0
+    whole: bool = False
+
+    def shown_whole(self) -> AugmentedViews:
+        """Return views of images whose subject fills them: all of it, in crops most of it."""
+        return replace(self, crop_area=(0.6, 1.0), crop_aspect=(0.8, 1.25), beyond=None, whole=True)
 
     def evaluate(self, images: Tensor) -> Tensor:
-        """Return the images as they are, or their middle, normalised."""
-        return self._normalise(_unit(images) if self.side is None else _square(images, self.side))
+        """Return the images as they are, or a square of them, normalised."""
+        if self.side is None:
+            return self._normalise(_unit(images))
+        return self._normalise(_square(images, self.side, self.whole))
 
     def weak(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Return a random crop of each image, enlarged to its size."""
@@ -72,10 +81,15 @@ class AugmentedViews:
         aspect = images.shape[3] / images.shape[2]
         for moves in displacement(drawn.flatten(), u.flatten(), aspect).view(*size, 3, 3):
             matrices = matrices @ moves
-        changed = resample(_unit(images) - self.beyond, matrices, "zeros", self.side) + self.beyond
+        changed = self._moved(_unit(images), matrices)
         for operation, amount in zip(drawn, u, strict=True):
             recolour(changed, operation, amount)
         return self._normalise(changed)
+
+    def _moved(self, images: Tensor, matrices: Tensor) -> Tensor:
+        if self.beyond is None:
+            return resample(images, matrices, "border", self.side)
+        return resample(images - self.beyond, matrices, "zeros", self.side) + self.beyond
 
     def _crops(self, images: Tensor, generator: torch.Generator) -> Tensor:
         draws = torch.rand(_CROP_DRAWS, len(images), generator=generator).to(images.device)
@@ -114,7 +128,7 @@ def _usable(views: AugmentedViews, channels: int) -> bool:
     return (
         all(0 < low <= high < math.inf for low, high in crops)
         and {len(shifts), len(scales)} <= {1, channels}
-        and all(map(math.isfinite, (*shifts, *scales, views.beyond)))
+        and all(map(math.isfinite, (*shifts, *scales, views.beyond or 0.0)))
         and min(scales) > 0
         and (views.side is None or views.side > 0)
     )
@@ -166,9 +180,9 @@ def _pixel_centres(height: int, width: int, device: torch.device) -> Tensor:
     return torch.stack([columns, rows, torch.ones_like(rows)]).view(3, -1)
 
 
-def _square(images: Tensor, side: int) -> Tensor:
-    """Return the middle of the images; of smaller ones all, enlarged."""
-    if min(images.shape[2:]) < side:
+def _square(images: Tensor, side: int, whole: bool) -> Tensor:
+    """Return the middle of the images; of smaller ones all, enlarged; all of any if ``whole``."""
+    if whole or min(images.shape[2:]) < side:
         return F.interpolate(_unit(images), (side, side), mode="bilinear", align_corners=False)
     top, left = ((length - side) // 2 for length in images.shape[2:])
     return _unit(images[:, :, top : top + side, left : left + side])

@@ -100,6 +100,8 @@ def _input(classifier: Classifier) -> Iterator[str]:
 
 def _preparation(views: object) -> str:
     if isinstance(views, AugmentedViews) and views.side is not None:
+        if views.whole:
+            return f"Images are resized to squares of {views.side} pixels."
         return f"Images are resized to a larger square, of which the middle {views.side} pixels are taken."
     return "Images are resized to this size."
 

@@ -14,7 +14,7 @@ from fedscal.data.folders.decode import Unreadable
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.predict import as_model_sees
 from fedscal.models.statistics import SiteStatistics
-from fedscal.models.store import load_model
+from fedscal.models.store import load_model, read_card
 
 SITES = "sites"
 """The folder beside a run's models that holds the statistics of its sites."""
@@ -53,11 +53,12 @@ class _Pictures:
 def sites_of(classifier: Classifier) -> dict[str, Path]:
     """Return the sites whose statistics were kept for this model, with their files.
 
-    Those of BatchNorm are of one model's activations; those of a frozen trunk's features serve every round's.
+    Those of BatchNorm are of one round's activations; those of a frozen trunk's features serve every round's.
     """
-    folder = classifier.path.parent / SITES
-    fits = classifier.path.stem == "last" or classifier.module.network.standardise is not None
-    return {path.stem: path for path in sorted(folder.glob("*.safetensors"))} if fits else {}
+    paths = sorted((classifier.path.parent / SITES).glob("*.safetensors"))
+    if classifier.module.network.standardise is None:
+        paths = [path for path in paths if read_card(str(path)).round == classifier.card.round]
+    return {path.stem: path for path in paths}
 
 
 def use_site(classifier: Classifier, site: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
@@ -21,7 +21,7 @@ from fedscal.client.training import ClientData, Training, batch_count
 from fedscal.core import weights
 from fedscal.core.errors import DataRefused, TooFewClients, UsageError, nearest, some
 from fedscal.core.rng import compute_threads, stream, stream_seed
-from fedscal.core.types import ClientId, Images, Progress, Views
+from fedscal.core.types import ClientId, Images, Progress, Views, Weights
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.features import FeatureBank, FeatureViews
@@ -186,8 +186,11 @@ class Experiment:
             raise TooFewClients(f"no client of {self.spec.benchmark} has an image")
         return Layout(rows, empty)
 
-    def service(self, layout: Layout) -> ClientService:
-        """Return the clients' side for the clients of a layout: images, and apart from them labels."""
+    def service(self, layout: Layout, source: Callable[[], Weights] | None = None) -> ClientService:
+        """Return the clients' side for the clients of a layout: images, and apart from them labels.
+
+        ``source`` returns the source model, which answers are compared with if the run selects by that.
+        """
         images = {domain: self.images(domain) for domain in {domain for domain, _ in layout.rows.values()}}
         truth = {domain: labels(self.data, domain) for domain in images}
         return ClientService(
@@ -198,6 +201,7 @@ class Experiment:
             training=self.training,
             seed=self.spec.seed,
             describe=self.method.profile,
+            source=source if self.spec.select == "agreement" else None,
         )
 
     def _shards(self, domain: str) -> dict[ClientId, Tensor]:
@@ -266,6 +270,7 @@ def _views(spec: RunSpec, views: Views) -> Views:
         return views
     known = normalisation(spec.model)
     views = replace(views, mean=known[0], std=known[1]) if known else views
+    views = views.shown_whole() if spec.framing == "whole" else views
     return replace(views, side=spec.image_size) if spec.image_size else views
 
 

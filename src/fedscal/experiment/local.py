@@ -11,6 +11,7 @@ from fedscal.core.types import ClientId, Progress
 from fedscal.data import cache
 from fedscal.experiment.experiment import Experiment, Layout
 from fedscal.experiment.run_directory import RunDirectory
+from fedscal.experiment.source import source_model
 from fedscal.models.device import find_device
 from fedscal.runtime.local import LocalDriver, WorkerProcess, worker_count
 from fedscal.runtime.protocols import Executor
@@ -51,6 +52,8 @@ class Local:
         count = worker_count(spec.workers or int(alone), spec.threads, asked)
         begin = {"spec": spec.all_keys(), "data": cache.identity(experiment.data)}
         executors: list[Executor] = (
-            [WorkerProcess(begin) for _ in range(count)] if count > 1 else [experiment.service(layout)]
+            [WorkerProcess(begin) for _ in range(count)]
+            if count > 1
+            else [experiment.service(layout, lambda: source_model(experiment).weights)]
         )
         return LocalDriver(layout.clients, executors, directory.checkpoints.memories, answered)

@@ -123,7 +123,7 @@ def _means(clients: Clients) -> dict[str, Any]:
 
 def doubtful_source(clients: Clients) -> list[str]:
     """Warn where the source model predicts next to one class only: it may be the wrong model."""
-    poor = [client for client, row in clients.items() if row.effective_classes < 1.5 and _telling(row)]
+    poor = [client for client, row in clients.items() if row.effective_classes < 1.5 and telling(row)]
     return (
         [f"the source model predicts nearly one class only for {some(sorted(poor), _NAMED)}"] if poor else []
     )
@@ -140,7 +140,8 @@ def not_judged(clients: Clients) -> list[str]:
     return [f"numbers of an earlier round stand for {some(silent, _NAMED)}: not reached"] if silent else []
 
 
-def _telling(row: ClientRecord) -> bool:
+def telling(row: ClientRecord) -> bool:
+    """Whether a client has enough images that the classes of its answers say something."""
     return row.images >= _FEWEST_IMAGES
 
 
@@ -152,18 +153,8 @@ def collapsed(record: RoundRecord, first: RoundRecord) -> list[ClientId]:
         for client, row in record.clients.items()
         if client in before
         and row.effective_classes < _COLLAPSED * before[client].effective_classes
-        and _telling(row)
+        and telling(row)
     ]
-
-
-def with_verdicts(record: RoundRecord, earlier: Sequence[RoundRecord], signal: str) -> RoundRecord:
-    """Add the collapse warning and the label-free selected round so far."""
-    fallen = collapsed(record, earlier[0]) if earlier else []
-    if fallen:
-        named = some(sorted(fallen), _NAMED)
-        warning = f"round {record.round}: predictions collapse to few classes for {named}"
-        record = replace(record, warnings=(*record.warnings, warning))
-    return replace(record, selected_round=selected_round([*earlier, record], signal))
 
 
 def selected_round(records: Sequence[RoundRecord], signal: str) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from fedscal.core import weights
 from fedscal.core.errors import DataRefused
 from fedscal.core.features import class_gaussians
-from fedscal.core.rng import stream
+from fedscal.core.rng import global_stream, stream
 from fedscal.core.types import Images, Views, Weights
 from fedscal.data.pixels import take
 from fedscal.models.device import microbatched, oom_hint
@@ -51,6 +52,7 @@ class SourceTraining:
     clip: float = 1.0
     held_out: float = 0.1
     views: Literal["weak", "both"] = "weak"
+    dropout: float = 0.0
 
 
 def pretrain(
@@ -77,7 +79,8 @@ def pretrain(
     if network.standardise:
         SiteStatistics().apply(network, seen, views.evaluate)
     with oom_hint():
-        _fit(network, seen, labels[train], views, recipe, seed, on_epoch, micro_batch)
+        with _dropout(network, recipe.dropout), global_stream(seed, "source-layers"):
+            _fit(network, seen, labels[train], views, recipe, seed, on_epoch, micro_batch)
         predicted = predict(network, take(images, test), views.evaluate).logits.argmax(dim=1)
         known = predict(network, seen, views.evaluate)
     return Trained(
@@ -85,6 +88,16 @@ def pretrain(
         accuracy=100 * float((predicted == labels[test]).double().mean()),
         gaussians=class_gaussians(known.features, labels[train], known.logits.shape[1]),
     )
+
+
+@contextmanager
+def _dropout(network: Network, share: float) -> Iterator[None]:
+    """Leave out a share of the backbone's features meanwhile."""
+    network.dropout = share
+    try:
+        yield
+    finally:
+        network.dropout = 0.0
 
 
 def held_out_rows(count: int, share: float, seed: int, groups: Tensor | None = None) -> tuple[Tensor, Tensor]:

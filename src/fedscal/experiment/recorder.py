@@ -30,9 +30,11 @@ class Recorder(Callback):
         """Remember what goes on the models' cards."""
         self._card = replace(experiment.card, method=experiment.spec.method)
         self._source, self._source_card = source, experiment.card
+        self._rule = experiment.rule
 
     def round(self, record: RoundRecord, state: ServerState | None) -> None:
         """Write a round. The checkpoint comes last: until it is there, the round was never done."""
+        self._rounds = record.round
         if state is None:
             return
         directory, index = self._directory, record.round
@@ -45,21 +47,26 @@ class Recorder(Callback):
 
     def sites(self, statistics: Mapping[ClientId, Weights]) -> None:
         """Write each site's statistics beside the models."""
+        card = replace(self._card, round=self._rounds)
         for client, tensors in statistics.items():
-            self._directory.save_model(
-                {f"sites/{name}": data for name, data in model_files(client, tensors, self._card).items()}
-            )
+            written = model_files(client, tensors, card)
+            self._directory.save_model({f"sites/{name}": data for name, data in written.items()})
 
     def end(self, summary: RunSummary, state: ServerState) -> None:
-        """Write the last model and the summary, which marks the run as finished."""
-        self._save_models("last", state, summary.rounds)
+        """Write the last model and the summary, which marks the run as finished.
+
+        A last model that the run does not deliver is not called last: commands would take it.
+        """
+        rejected = summary.delivery and summary.delivery.round != summary.rounds
+        self._save_models("rejected" if rejected else "last", state, summary.rounds)
         files.write_json(self._directory.path / "summary.json", dump(summary))
 
     def _save_models(self, name: str, state: ServerState, round_: int) -> None:
         notes = {key: fact.tolist() for key, fact in state.facts().items() if fact.numel() <= _SMALL}
         card = replace(self._card, round=round_, notes=notes)
-        one = len(state.models) == 1
+        models = self._rule.delivered(state)
+        one = len(models) == 1
         contents: dict[str, bytes] = {}
-        for key, model in state.models.items():
+        for key, model in models.items():
             contents |= model_files(name if one else f"{name}-{key}", model, card)
         self._directory.save_model(contents, instead_of=name)

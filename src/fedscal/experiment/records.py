@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Literal
 
 from fedscal.core.convert import rest
 from fedscal.core.errors import DataRefused
@@ -67,6 +68,7 @@ class ClientRecord:
     Attributes:
         signals: the label-free signals, by name.
         effective_classes: how many classes the model predicts in effect.
+        agreement: the share of its images that the source model answers alike, if the run compares them.
         stale: 1 if the client was not reached and these are the numbers of an earlier round.
         drift: the distance of its own model from the one that it was sent.
         epochs: the scalars of every local epoch; None if it did not take part.
@@ -79,6 +81,7 @@ class ClientRecord:
     images: float
     signals: Mapping[str, float] = rest(strict=False)
     effective_classes: float
+    agreement: float = math.nan
     stale: float = math.nan
     drift: float = math.nan
     seconds: float = math.nan
@@ -173,6 +176,15 @@ class ClientModels:
     last: Scores = NO_SCORES
 
 
+@dataclass(frozen=True)
+class Delivery:
+    """The round whose model a run delivers by a choice without labels, and how far to trust it."""
+
+    round: int
+    verdict: Literal["better", "unsure", "do not use"]
+    reasons: Sequence[str] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
     """``summary.json``: the result of a finished run."""
@@ -191,6 +203,7 @@ class RunSummary:
     worse_domains: Sequence[str] | None = None
     seconds: Seconds
     weights_sha256: str | None
+    delivery: Delivery | None = None
     warnings: Sequence[str] | None
     source_accuracy: float | None
     spec_sha256: str | None

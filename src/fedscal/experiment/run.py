@@ -16,6 +16,7 @@ from fedscal.core.types import ClientId, Weights
 from fedscal.core.version import __version__
 from fedscal.experiment.callbacks import Callback, Callbacks
 from fedscal.experiment.checkpoint import Checkpoint
+from fedscal.experiment.delivery import AGREEMENT, judge_delivery, with_verdicts
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.local import Federation, Local
 from fedscal.experiment.metrics import (
@@ -24,7 +25,6 @@ from fedscal.experiment.metrics import (
     source_record,
     summarise,
     void_rounds,
-    with_verdicts,
 )
 from fedscal.experiment.recorder import Recorder
 from fedscal.experiment.records import RoundRecord, RunSummary
@@ -188,7 +188,7 @@ class _Run:
             self.events.warn(text)
 
     def _summary(self, state: ServerState) -> RunSummary:
-        spec, models = self.experiment.spec, state.models
+        spec, models = self.experiment.spec, self.experiment.rule.delivered(state)
         return summarise(
             self.records,
             self.source.seconds,
@@ -197,6 +197,7 @@ class _Run:
                 models["server"] if "server" in models else weights.flatten(models)
             ),
             source_accuracy=self.source.accuracy,
+            delivery=judge_delivery(self.records) if spec.select == AGREEMENT else None,
             spec_sha256=spec.digest(),
             version=__version__,
         )

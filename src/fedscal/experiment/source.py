@@ -44,7 +44,12 @@ def source_model(experiment: Experiment, on_epoch: Callable[[], None] = lambda: 
     spec = experiment.spec
     if spec.source_model:
         return _given(Path(spec.source_model))
-    recipe = SourceTraining(epochs=spec.pretrain_epochs, lr=spec.pretrain_lr, views=spec.pretrain_views)
+    recipe = SourceTraining(
+        epochs=spec.pretrain_epochs,
+        lr=spec.pretrain_lr,
+        views=spec.pretrain_views,
+        dropout=spec.pretrain_dropout,
+    )
     identity = _identity(experiment, recipe)
     folder = files.cache_dir("source", files.sha256(json.dumps(identity, sort_keys=True).encode())[:20])
     with files.one_builder(folder.parent / f".{folder.name}"):
@@ -84,9 +89,9 @@ def _identity(experiment: Experiment, recipe: SourceTraining) -> dict[str, Any]:
 
 
 def _recipe(recipe: SourceTraining) -> dict[str, Any]:
-    """Return a recipe as it was written before source training knew more than one view."""
-    fields = asdict(recipe)
-    return fields if fields.pop("views") == "weak" else asdict(recipe)
+    """Return a recipe, without what is as in the paper and was no part of recipes once."""
+    paper = {"views": "weak", "dropout": 0.0}
+    return {name: value for name, value in asdict(recipe).items() if paper.get(name) != value}
 
 
 def _unusual(experiment: Experiment) -> dict[str, Any]:

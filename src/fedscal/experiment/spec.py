@@ -17,10 +17,10 @@ from fedscal.core.errors import UsageError, nearest, shown
 from fedscal.core.files import sha256
 from fedscal.core.options import Option, Value, option, options_of
 from fedscal.core.user_code import PERMISSION, load_plugins
-from fedscal.data.registry import BENCHMARKS, defaults_of
+from fedscal.data.registry import BENCHMARKS, OWN_IMAGES, defaults_of, is_folder
 from fedscal.data.remote import PREFIX as SITES
 from fedscal.methods import ADAPTATIONS, hyperparameters, method, parts_of
-from fedscal.models.registry import check_model
+from fedscal.models.registry import check_model, pretrained_is_installed
 from fedscal.models.store import read_card
 from fedscal.runtime.signals import SIGNALS
 
@@ -30,8 +30,8 @@ EXECUTION_KEYS = frozenset({"workers"})
 """Keys that cannot move a bit of the result."""
 RESUMABLE_KEYS = EXECUTION_KEYS | {"threads"}
 """Keys that a resumed run may be given anew: they move the last bits at most."""
-_HEAD_RATE = 0.01
-"""The rate of source training on a frozen trunk's features: at a whole network's, it learns them by heart."""
+_FROZEN_TRUNK = {"pretrain_dropout": 0.7}
+"""Source training on features that never change learns them by heart, unless it misses most of them."""
 DATA_KEYS = (
     *("benchmark", "classes", "image_size", "on_bad", "source_model"),
     *("model", "trunk", "feature_views", "device", "precision"),
@@ -54,7 +54,11 @@ class RunSpec:
         "trained", "the backbone: trained and sent, or as it came, its features computed once", later=True
     )
     feature_views: int = option(
-        2, "weak and strong views of each image whose features are kept for a frozen trunk", low=1, later=True
+        3,
+        "strong views of each image whose features are kept for a frozen trunk",
+        low=1,
+        high=100,
+        later=True,
     )
     rounds: int = option(12, "communication rounds T", low=1, high=100_000)
     local_epochs: int = option(5, "local epochs E", low=1, high=10_000)
@@ -94,7 +98,18 @@ class RunSpec:
     pretrain_views: Literal["weak", "both"] = option(
         "weak", "views of source training: weak as in the paper, or half weak and half strong", later=True
     )
-    select: str = option("infomax", "label-free signal that selects a round", choices=(*SIGNALS, "last"))
+    pretrain_dropout: float = option(
+        0.0,
+        "share of the backbone's features that source training leaves out at random",
+        low=0,
+        high=0.99,
+        later=True,
+    )
+    select: str = option(
+        "infomax",
+        "choice of a round without labels: a signal, agreement with the source model, or the last",
+        choices=(*SIGNALS, "agreement", "last"),
+    )
     source_model: str = option("", "a trained source model, file or folder; not given: trained on source")
     clients: str = option(
         "", "a folder of sites, each sub-folder the images of one client; or flower:<site>+<site>"
@@ -103,6 +118,11 @@ class RunSpec:
         "fp32", "how weights travel between the machines of a Flower federation", later=True
     )
     image_size: int = option(0, "side of the views; 0: 224 for a folder, as drawn for a benchmark", low=0)
+    framing: Literal["paper", "whole"] = option(
+        "paper",
+        "a folder's images: their middle and small crops as in the paper, or the whole and large crops",
+        later=True,
+    )
     classes: str = option(
         "", "a folder's classes to keep: domainnet-10, or a file with one a line; all if empty", later=True
     )
@@ -151,9 +171,9 @@ class RunSpec:
         given = {**_sites(given), **given}
         defaults = dict(defaults_of(str(given.get("benchmark", cls.benchmark))))
         chosen = method(str(given.get("method", defaults.get("method", cls.method))))
-        defaults |= {**chosen.defaults, **_from_card(given)}
+        defaults |= {**chosen.defaults, **_own_images({**defaults, **given}), **_from_card(given)}
         if {**defaults, **given}.get("trunk") == "frozen":
-            defaults["pretrain_lr"] = _HEAD_RATE
+            defaults |= {**_FROZEN_TRUNK, **chosen.frozen_defaults}
         given = {**defaults, **given}
         load_plugins(str(given.get("plugins", "")))  # a model's card may name some, too
         given.setdefault("adaptation", method(str(given.get("method", cls.method))).adaptation)
@@ -232,6 +252,21 @@ class RunSpec:
 def _sites(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys that a folder of sites implies."""
     return {"benchmark": given["clients"], "clients_per_domain": 1} if given.get("clients") else {}
+
+
+def _own_images(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that suit somebody's own images, for the method that is made for them.
+
+    A pretrained trunk where one is installed; without one, a small network that sees small images.
+    """
+    if given.get("method") != OWN_IMAGES or not is_folder(str(given.get("benchmark", ""))):
+        return {}
+    keys: dict[str, Any] = {"framing": "whole"}
+    if "model" in given:
+        return keys
+    if not pretrained_is_installed():
+        return {**keys, "image_size": 64}
+    return {**keys, "model": "efficientnet-lite0", "trunk": "frozen", "image_size": 160}
 
 
 def _from_card(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from fedscal.core.rng import compute_threads
 from fedscal.core.types import Failure
 from fedscal.data.cache import refuse_others
 from fedscal.experiment.experiment import Experiment
+from fedscal.experiment.source import source_model
 from fedscal.experiment.spec import RunSpec
 from fedscal.runtime.messages import Request, Response, failure, read_frame, read_request, write_message
 
@@ -46,7 +47,8 @@ def _handler(spec: RunSpec, known: Mapping[str, Any]) -> Callable[[Request], Res
     try:
         experiment = Experiment.build(spec)
         refuse_others(experiment.data, known, "the run")
-        return experiment.service(experiment.clients_of_data()).handle
+        layout = experiment.clients_of_data()
+        return experiment.service(layout, lambda: source_model(experiment).weights).handle
     except DataRefused as error:
         refused = failure("", error)
         return lambda request: refused

@@ -163,7 +163,7 @@ class Schemas:
         return frozenset({*must, *may})
 
     def _metrics(self, images: int) -> tuple[dict[str, Field], dict[str, Field]]:
-        """Return the metrics of every evaluation, and those that need labels."""
+        """Return the metrics of every evaluation, and those that need labels or a reference."""
         signals = {
             name: real(-_ROUNDING, signal.limit(self.classes, images) + _ROUNDING)
             for name, signal in SIGNALS.items()
@@ -173,4 +173,4 @@ class Schemas:
             **signals,
             "effective_classes": real(1 - _ROUNDING, self.classes + _ROUNDING),
         }
-        return must, {"accuracy": _PERCENT, "pseudo_label_accuracy": _PERCENT}
+        return must, {"agreement": real(0, 1), "accuracy": _PERCENT, "pseudo_label_accuracy": _PERCENT}

@@ -57,6 +57,7 @@ _SHARED = frozenset(
         "statistics",
         "statistics_prior",
         "feature_views",
+        "select",
     ]
 )
 """Options that the server decides, beside the method's hyper-parameters. Paths are never among them."""
@@ -221,7 +222,10 @@ class SiteService:
             self._services.clear()
             experiment = Experiment.build(spec)
             layout = experiment.clients_of_data().of(self.client)
-            self._services[digest] = layout.domains[self.client], experiment.service(layout)
+            self._services[digest] = (
+                layout.domains[self.client],
+                experiment.service(layout, lambda: self._source),
+            )
         return self._services[digest]
 
 

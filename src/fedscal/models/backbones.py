@@ -56,7 +56,7 @@ class ConvNet(nn.Module):
 class EfficientNetLite0(nn.Module):
     """4.65 million parameters with ImageNet weights, from the extra ``efficientnet``; 1280 features.
 
-    It was trained on values (x - 127) / 128; a benchmark that is normalised in another way works less well.
+    It was trained on values (x - 127) / 128 (``registry.normalisation``).
     """
 
     width = 1280

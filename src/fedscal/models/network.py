@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any, Protocol, runtime_checkable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -61,6 +62,7 @@ class Network(nn.Module):
     Attributes:
         in_bfloat16: compute the backbone in bfloat16 where autocast says that it is safe; the weights, the
             two new layers and the losses stay in float32.
+        dropout: the share of the backbone's features that are left out at random: in source training only.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Network(nn.Module):
         self.head = nn.Linear(bottleneck, classes)
         self.backbone_rate = backbone_rate
         self.in_bfloat16 = False
+        self.dropout = 0.0
         self.norms = [module for module in self.modules() if isinstance(module, _BatchNorm)]
 
     def forward(self, images: Tensor) -> Prediction:
@@ -80,7 +83,8 @@ class Network(nn.Module):
         with torch.autocast(images.device.type, torch.bfloat16) if self.in_bfloat16 else nullcontext():
             pooled = self.backbone(images)
         pooled = pooled.to(self.bottleneck.weight.dtype)
-        features = self.bottleneck(self.standardise(pooled) if self.standardise else pooled)
+        pooled = self.standardise(pooled) if self.standardise else pooled
+        features = self.bottleneck(F.dropout(pooled, self.dropout) if self.dropout else pooled)
         return Prediction(features.cpu(), self.head(features).cpu())
 
     def standardise_features(self) -> None:

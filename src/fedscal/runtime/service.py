@@ -6,8 +6,8 @@ any. ``train`` passes the images on and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -15,7 +15,18 @@ from fedscal.client.term import Objective
 from fedscal.client.training import ClientData, Training, local_update
 from fedscal.core import weights
 from fedscal.core.rng import Streams
-from fedscal.core.types import ClientId, Failure, Memory, Metrics, Package, Profile, Reply, Sweep, Weights
+from fedscal.core.types import (
+    ClientId,
+    Failure,
+    Memory,
+    Metrics,
+    Package,
+    Prediction,
+    Profile,
+    Reply,
+    Sweep,
+    Weights,
+)
 from fedscal.models.device import oom_hint
 from fedscal.models.network import Network, predict
 from fedscal.models.statistics import load_at_site
@@ -44,6 +55,9 @@ class ClientService:
     seed: int
     describe: Profile | None = None
     """What the method collects of a client's images, once; None: nothing."""
+    source: Callable[[], Weights] | None = None
+    """The source model, if answers are to be compared with its answers."""
+    _source_answers: dict[ClientId, Tensor] = field(default_factory=dict)
 
     def handle(self, request: Request) -> Response | Failure:
         """Carry out a request; an error is a failure, never raised."""
@@ -87,8 +101,19 @@ class ClientService:
             return {client: self._evaluate(client, model) for client in clients}
 
     def _evaluate(self, client: ClientId, model: Weights) -> Metrics:
+        answers = self._answers_of_source(client)
+        sweep = Sweep(lambda: self._predict(client, model))
+        pseudo = self.objective.terms[0].prepare(sweep, None).get("pseudo_labels")
+        return client_metrics(sweep.prediction, pseudo, self.labels.get(client), answers)
+
+    def _answers_of_source(self, client: ClientId) -> Tensor | None:
+        """Return the classes that the source model predicts; they never change, so they are kept."""
+        if self.source and client not in self._source_answers:
+            self._source_answers[client] = self._predict(client, self.source()).logits.argmax(dim=1)
+        return self._source_answers.get(client)
+
+    def _predict(self, client: ClientId, model: Weights) -> Prediction:
+        """Return a model's predictions of a client's images, as the client uses the model."""
         data = self.data[client]
         load_at_site(self.network, model, data.images, data.views.evaluate, self.training.statistics)
-        sweep = Sweep(lambda: predict(self.network, data.images, data.views.evaluate))
-        pseudo = self.objective.terms[0].prepare(sweep, None).get("pseudo_labels")
-        return client_metrics(sweep.prediction, pseudo, self.labels.get(client))
+        return predict(self.network, data.images, data.views.evaluate)

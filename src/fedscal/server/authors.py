@@ -39,8 +39,8 @@ class AuthorsCode:
         """Return the models of clients that must be kept to evaluate them."""
         return {reply.client: reply.weights for reply in replies} if self.judged_model == "client" else {}
 
-    def deployed(self, state: ServerState, client: ClientId) -> Weights:
-        """Return the model that a client is evaluated with."""
+    def trained(self, state: ServerState, client: ClientId) -> Weights:
+        """Return the trained model that stands for a client when it is judged."""
         server = state.models["server"]
         return state.models.get(client, server) if self.judged_model == "client" else server
 

@@ -107,6 +107,10 @@ class ServerRule(ABC):
     def deployed(self, state: ServerState, client: ClientId) -> Weights:
         """Return the model that a client is evaluated with, also one that never replied."""
 
+    def delivered(self, state: ServerState) -> Groups:
+        """Return the models that a run writes as its result, by name."""
+        return state.models
+
     def calls_everyone(self, state: ServerState) -> bool:
         """Whether the next round is for all clients, sampled or not."""
         return False

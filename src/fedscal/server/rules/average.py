@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fedscal.core.types import ClientId, Groups, Reply, Weights
 from fedscal.server.aggregation import Aggregation
 from fedscal.server.authors import AuthorsCode
+from fedscal.server.ensemble import SourceShare
 from fedscal.server.optimizer import ServerOptimizer
 from fedscal.server.rule import Briefing, ServerRule, ServerState
 from fedscal.server.screen import NormLimit
@@ -19,16 +20,17 @@ from fedscal.server.screen import NormLimit
 
 @dataclass(frozen=True)
 class Average(ServerRule):
-    """Screen, aggregate, take the server's optimiser step: three pieces, each with options of its own."""
+    """Screen, aggregate, take the optimiser's step, deliver: pieces, each with options of its own."""
 
     aggregation: Aggregation = field(default_factory=Aggregation)
     limit: NormLimit = field(default_factory=NormLimit)
     optimizer: ServerOptimizer = field(default_factory=ServerOptimizer)
+    ensemble: SourceShare = field(default_factory=SourceShare)
     authors: AuthorsCode = field(default_factory=AuthorsCode)
 
     def init(self, briefing: Briefing) -> ServerState:
         """Start from the source model."""
-        return ServerState({"server": briefing.source})
+        return ServerState({"server": briefing.source, **self.ensemble.kept(briefing.source)})
 
     def send(self, state: ServerState, client: ClientId) -> Groups:
         """Send the shared model."""
@@ -51,4 +53,9 @@ class Average(ServerRule):
 
     def deployed(self, state: ServerState, client: ClientId) -> Weights:
         """Return the shared model, or as the authors' code does the client's own."""
-        return self.authors.deployed(state, client)
+        return self.ensemble.mixed(self.authors.trained(state, client), state.models)
+
+    def delivered(self, state: ServerState) -> Groups:
+        """Return the shared model, and those of clients that are kept to judge them."""
+        own = {name: model for name, model in state.models.items() if name not in self.ensemble.names}
+        return {**own, "server": self.ensemble.mixed(state.models["server"], state.models)}

@@ -1,0 +1,98 @@
+"""Which round a run delivers where nobody has labels, and how far to trust it.
+
+Adaptation without labels changes a model's answers; good adaptation changes few of them. So the share of a
+site's images on which adapted and source model answer alike tells a healthy run from one that ran away.
+Entropy and InfoMax do not: they reward a model that is surely wrong. docs/methods.md has the measurements
+behind the two numbers below.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from fedscal.core.errors import some
+from fedscal.core.text import count
+from fedscal.core.types import ClientId
+from fedscal.experiment.metrics import collapsed, doubtful_source, selected_round, telling
+from fedscal.experiment.records import Delivery, RoundRecord
+
+AGREEMENT = "agreement"
+"""The value of ``select`` that chooses by it."""
+_AGREE = 0.7
+"""Sites together agree with the source model on so many images in healthy runs."""
+_SITE_AGREES = 0.5
+"""A single site may differ more; below this, it needs a look."""
+_NAMED = 3
+
+
+def agreement(record: RoundRecord) -> float:
+    """Return the mean agreement over the sites that have enough images to tell; 1 for the source model."""
+    rows = [row for row in record.clients.values() if not math.isnan(row.agreement)]
+    if not rows:
+        return float(record.round == 0)
+    return fmean(row.agreement for row in list(filter(telling, rows)) or rows)
+
+
+def with_verdicts(record: RoundRecord, earlier: Sequence[RoundRecord], signal: str) -> RoundRecord:
+    """Add the collapse warning and the label-free selected round so far."""
+    fallen = collapsed(record, earlier[0]) if earlier else []
+    if fallen:
+        warning = (
+            f"round {record.round}: predictions collapse to few classes for {some(sorted(fallen), _NAMED)}"
+        )
+        record = replace(record, warnings=(*record.warnings, warning))
+    records = [*earlier, record]
+    chosen = delivered_round(records) if signal == AGREEMENT else selected_round(records, signal)
+    return replace(record, selected_round=chosen)
+
+
+def delivered_round(records: Sequence[RoundRecord]) -> int:
+    """Return the last round that agrees with the source model and collapsed nowhere; 0 if none does."""
+    healthy = (
+        record.round
+        for record in records
+        if agreement(record) >= _AGREE and not collapsed(record, records[0])
+    )
+    return max(healthy, default=0)
+
+
+def judge_delivery(records: Sequence[RoundRecord]) -> Delivery:
+    """Return the round that a finished run delivers, and the verdict on it."""
+    chosen = delivered_round(records)
+    delivered = next(record for record in records if record.round == chosen)
+    broken = doubtful_source(records[0].clients)
+    if broken:
+        return Delivery(chosen, "do not use", broken)
+    reasons = [*_doubts(chosen, records), *_doubtful_sites(delivered)]
+    return Delivery(chosen, "unsure" if reasons else "better", reasons)
+
+
+def _doubts(chosen: int, records: Sequence[RoundRecord]) -> list[str]:
+    last = records[-1]
+    if chosen == last.round:
+        return []
+    kept = f"round {chosen}" if chosen else "the source model with each site's own statistics"
+    return [
+        f"the last round answers like the source model for {agreement(last):.0%} of the images only, or "
+        f"collapsed at a site; {kept} is delivered in its place"
+    ]
+
+
+def _doubtful_sites(delivered: RoundRecord) -> list[str]:
+    strange: list[ClientId] = []
+    small: list[ClientId] = []
+    for client, row in sorted(delivered.clients.items()):
+        if not telling(row):
+            small.append(client)
+        elif row.agreement < _SITE_AGREES:
+            strange.append(client)
+    reasons = []
+    if strange:
+        reasons.append(f"more than half of the answers changed at {some(strange, _NAMED)}")
+    if small:
+        named = some(small, _NAMED)
+        reasons.append(f"nothing can be said of {count(len(small), 'site')} with few images: {named}")
+    return reasons
