@@ -79,7 +79,14 @@ def _simulated(out: Path) -> dict[str, Any]:
     keys = " ".join(("method=fedscal", *_TINY)).replace("clients_per_domain=2", "clients_per_domain=1")
     home = out.parent / "flwr-home"
     env = {**os.environ, "FLWR_HOME": str(home)}
-    command = ["flwr", "run", ".", "--stream", "--run-config", f'keys="{keys}" out="{out}"']
+    command = [
+        str(Path(sys.executable).with_name("flwr")),
+        "run",
+        ".",
+        "--stream",
+        "--run-config",
+        f'keys="{keys}" out="{out}"',
+    ]
     subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL)
     subprocess.run(["pkill", "-f", str(home)], check=False)
     return _outcome(out)

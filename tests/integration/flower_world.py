@@ -12,7 +12,7 @@ from harness import Zygote, once
 from PIL import Image
 
 SITES = {"a": 190, "b": 150, "c": 110}
-KEYS = {"participation": 1.0, "rounds": 2, "local_epochs": 1, "batch_size": 8}
+KEYS = {"method": "fedscal", "participation": 1.0, "rounds": 2, "local_epochs": 1, "batch_size": 8}
 METHODS = ("fedscal", "fedmoon", "fedwca")
 
 
@@ -22,7 +22,7 @@ def make_world(folder: Path, fedscal: Zygote) -> None:
         root = folder / ("source" if site == "source" else "sites") / site
         draw(root, level, 6)
     words = [f"benchmark={folder / 'source'}", "source=source", "image_size=32", "pretrain_epochs=15"]
-    ended = fedscal("pretrain", *words, "--out", folder / "model")
+    ended = fedscal("pretrain", "method=fedscal", *words, "--out", folder / "model")
     assert ended.code == 0, ended.err
 
 

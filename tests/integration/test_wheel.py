@@ -37,7 +37,7 @@ ANSWERS: list[tuple[str, int, str]] = [
     ("audit run source", 0, "site"),
     ("predict run sites/a", 0, "canary-190-0.png"),
     ("export run", 2, "ONNX needs onnxscript: pip install 'fedscal[onnx]'"),
-    ("export run --format safetensors", 0, "last.safetensors"),
+    ("export run --format safetensors", 0, ".safetensors"),
     ("report run", 2, "a report needs matplotlib: pip install 'fedscal[report]'"),
     ("methods", 0, "fedscal"),
     ("keys", 0, "tau_init"),

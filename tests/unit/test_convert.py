@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -140,3 +140,9 @@ def test_every_round_comes_back(record: RoundRecord) -> None:
     plain = json.loads(json.dumps(dump(record)))
     assert dump(convert(plain, RoundRecord)) == dump(record)
     assert convert(plain, RoundRecord, faults=[]) == convert(plain, RoundRecord)
+
+
+def test_one_of_some_words_is_read_and_another_refused() -> None:
+    assert convert("a", Literal["a", "b"]) == "a"  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="it is none of a, b"):
+        convert("c", Literal["a", "b"])  # type: ignore[arg-type]

@@ -87,3 +87,17 @@ def test_only_what_is_trained_is_in_the_file_of_a_frozen_trunk(
     monkeypatch.setattr("fedscal.deploy.classifier.digest", lambda state: "another")
     with pytest.raises(ModelRefused, match="other weights than the model's"):
         Classifier.open(tmp_path / "run")
+
+
+def test_a_round_that_went_too_far_is_kept_aside_and_commands_take_the_chosen_one(
+    toy_benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedscal.experiment.delivery._AGREE", 1.0)  # no answer may change
+    directory = adapt(RunSpec.make(**KEYS, lr=3, source_share=0), tmp_path / "run")
+    delivery = directory.summary().delivery
+    assert delivery
+    assert (delivery.round, delivery.verdict) == (0, "unsure")
+    classifier = Classifier.open(directory.path)
+    assert (classifier.path.stem, classifier.card.round) == ("selected", 0)
+    assert (directory.path / "model" / "rejected.safetensors").exists()
+    assert sites_of(classifier) == {}, "these statistics are of the last round's activations"

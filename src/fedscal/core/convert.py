@@ -110,6 +110,10 @@ def _read(hint: Any, value: Any, faults: Faults) -> Any:
         return tuple(_parts(value, dict(enumerate(inner)), None).values())
     if origin is types.UnionType:
         return _either(inner, value, faults)
+    if origin is typing.Literal:
+        if value not in inner:
+            raise Misfit(f"is none of {', '.join(map(str, inner))}")
+        return value
     if is_dataclass(hint) and isinstance(value, Mapping):
         return _table(typing.cast(type, hint), value, faults)
     return value if hint is object else _scalar(hint, origin, value, faults)

@@ -196,6 +196,10 @@ class RunSpec:
             raise UsageError(
                 "trunk=frozen: model=convnet comes without weights, and knows nothing untrained."
             )
+        if self.trunk == "frozen" and method(self.method).profile:
+            raise UsageError(
+                f"trunk=frozen: {self.method} describes clients by their images, and features stand for them."
+            )
         if self.adaptation not in ADAPTATIONS:
             raise UsageError(
                 f"adaptation={shown(self.adaptation)}: no such adaptation"
@@ -259,7 +263,8 @@ def _own_images(given: Mapping[str, Any]) -> dict[str, Any]:
 
     A pretrained trunk where one is installed; without one, a small network that sees small images.
     """
-    if given.get("method") != OWN_IMAGES or not is_folder(str(given.get("benchmark", ""))):
+    named, folder = given.get("method") == OWN_IMAGES, is_folder(str(given.get("benchmark", "")))
+    if not (named and folder) or given.get("source_model"):  # a given model's card says all of this
         return {}
     keys: dict[str, Any] = {"framing": "whole"}
     if "model" in given:
