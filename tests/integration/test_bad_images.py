@@ -13,7 +13,15 @@ from harness import Words, Zygote, rows, summary
 from PIL import Image
 from test_odd_data import all_finite, strict
 
-SMALL = ["image_size=32", "rounds=1", "local_epochs=1", "batch_size=4", "participation=1", "workers=1"]
+SMALL = [
+    "model=convnet",
+    "image_size=32",
+    "rounds=1",
+    "local_epochs=1",
+    "batch_size=4",
+    "participation=1",
+    "workers=1",
+]
 TRAINED = [*SMALL, "source=drawn", "pretrain_epochs=1", "clients_per_domain=1"]
 END = ["--no-report", "--out"]
 
@@ -43,7 +51,13 @@ def model(fedscal: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     for number in range(24):
         draw(folder / "images" / "drawn" / "abc"[number % 3] / f"{number}.png", number)
-    words = [f"benchmark={folder / 'images'}", "source=drawn", "image_size=32", "pretrain_epochs=4"]
+    words = [
+        f"benchmark={folder / 'images'}",
+        "source=drawn",
+        "model=convnet",
+        "image_size=32",
+        "pretrain_epochs=4",
+    ]
     ended = fedscal("pretrain", *words, "--out", folder / "model")
     assert ended.code == 0, ended.err
     return folder / "model"
@@ -240,6 +254,7 @@ def test_a_run_keeps_the_pixels_that_it_began_with(fedscal: Zygote, tree: Path, 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_workers_refuse_other_images_than_the_run_began_with(
     fedscal: Zygote, tree: Path, tmp_path: Path
 ) -> None:

@@ -23,7 +23,13 @@ def test_a_federation_of_guests_ends_with_the_bits_of_one_machine(
     world: World, tmp_path: Path, cache: Path
 ) -> None:
     shutil.copy(GUESTS / "guest_parts.py", tmp_path)
-    trained = [f"benchmark={world.folder / 'source'}", "source=source", "image_size=32", "pretrain_epochs=5"]
+    trained = [
+        f"benchmark={world.folder / 'source'}",
+        "source=source",
+        "model=convnet",
+        "image_size=32",
+        "pretrain_epochs=5",
+    ]
     made = program(cache, "pretrain", *trained, "model=corner-mlp", *PLUGIN, "--out", "model", cwd=tmp_path)
     assert made.code == 0, made.err
     machines = Federation(world, tmp_path, cache)

@@ -203,7 +203,14 @@ def test_decoding_is_shown_unless_quiet(fedscal: Zygote, tree: Path, tmp_path: P
 
 
 def test_a_comparison_decodes_before_its_cells(fedscal: Zygote, tree: Path, tmp_path: Path) -> None:
-    words = [f"benchmark={tree}", "source=Art", "image_size=42", "pretrain_epochs=1", "rounds=1"]
+    words = [
+        f"benchmark={tree}",
+        "source=Art",
+        "model=convnet",
+        "image_size=42",
+        "pretrain_epochs=1",
+        "rounds=1",
+    ]
     more: Words = ["local_epochs=1", "methods=source-only", "--out", tmp_path / "grid"]
     ended = fedscal("compare", *words, *more)
     assert ended.code == 0, ended.err

@@ -71,6 +71,7 @@ def test_a_recipe_cannot_allow_itself(fedscal: Zygote, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_cells_of_a_comparison_get_the_flag(fedscal: Zygote, own_run: Path, tmp_path: Path) -> None:
     shutil.copy(own_run / "mine.py", tmp_path)
     words = [*OWN, "source=a", "methods=fedloa", "seeds=0", "--jobs", "1", "--quiet", "--out", "grid"]
