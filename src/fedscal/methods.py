@@ -121,6 +121,7 @@ METHODS: dict[str, Method] = {
         "neighbours agree, predictions align, each site with statistics of its own",
         "this project, 2026, docs/methods.md",
         adaptation="ucon",
+        reveals="the share of its images that it answers like the source model",
         defaults={
             "statistics": "site",
             "pretrain_views": "both",
