@@ -39,3 +39,8 @@ def test_without_a_share_nothing_of_the_source_model_is_kept() -> None:
     rule, state = after_a_round(0.0)
     assert list(state.models) == ["server"]
     assert rule.deployed(state, "a") is state.models["server"]
+
+
+def test_clients_share_one_mean_so_that_they_share_a_request() -> None:
+    rule, state = after_a_round(0.25)
+    assert rule.deployed(state, "a") is rule.deployed(state, "b")

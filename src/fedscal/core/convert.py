@@ -1,8 +1,8 @@
 """Frozen dataclasses as JSON and back: a field's name and annotation say what stands in the file.
 
 Annotations may be ``str``, ``int``, ``float``, ``bool``, ``object`` (anything), another dataclass,
-``X | None``, ``Mapping[str, X]``, ``Sequence[X]`` and tuples of these. A field that is equal to its default
-is not written. A field without a default must be in the file, unless it may be None.
+``Literal``, ``X | None``, ``Mapping[str, X]``, ``Sequence[X]`` and tuples of these. A field that is equal to
+its default is not written. A field without a default must be in the file, unless it may be None.
 """
 
 from __future__ import annotations

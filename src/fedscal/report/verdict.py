@@ -103,7 +103,8 @@ _DELIVERIES = {
 
 def _delivery(delivery: Delivery) -> str:
     """Say what a run delivers by its choice without labels, why, and what to do."""
-    reasons = f" {'; '.join(delivery.reasons).capitalize()}." if delivery.reasons else ""
+    why = "; ".join(delivery.reasons)
+    reasons = f" Why: {why}." if why else ""  # names of sites stay as they are written
     return f"{_DELIVERIES[delivery.verdict][1]}{reasons} Check it on 50 labelled images: fedscal audit."
 
 

@@ -11,7 +11,7 @@ from fedscal.core import weights
 from fedscal.core.options import option
 from fedscal.core.types import Groups, Weights
 
-_SOURCE = "source"
+_SOURCE, _MEAN = "source", "delivered"
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,19 @@ class SourceShare:
         later=True,
     )
 
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of the models that are kept for the ensemble only."""
-        return frozenset({_SOURCE} if self.source_share else ())
+    def kept(self, source: Weights, server: Weights) -> Groups:
+        """Return what the server keeps beside its model: the source model, and once a round their mean."""
+        return {_SOURCE: source, _MEAN: self._mean(source, server)} if self.source_share else {}
 
-    def kept(self, source: Weights) -> Groups:
-        """Return what the server must keep of the source model."""
-        return {_SOURCE: source} if self.source_share else {}
-
-    def mixed(self, server: Weights, models: Groups) -> Weights:
-        """Return the model between the server's and the source model that the server kept."""
+    def mixed(self, model: Weights, models: Groups) -> Weights:
+        """Return the mean of a model and the source model; of the server's, the one that is kept."""
         if not self.source_share:
-            return server
-        return weights.mean([models[_SOURCE], server], [self.source_share, 1 - self.source_share])
+            return model
+        return models[_MEAN] if model is models["server"] else self._mean(models[_SOURCE], model)
+
+    def without_kept(self, models: Groups) -> Groups:
+        """Return the models of a state but those that are kept for the ensemble."""
+        return {name: model for name, model in models.items() if name not in (_SOURCE, _MEAN)}
+
+    def _mean(self, source: Weights, model: Weights) -> Weights:
+        return weights.mean([source, model], [self.source_share, 1 - self.source_share])

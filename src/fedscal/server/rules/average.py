@@ -30,7 +30,9 @@ class Average(ServerRule):
 
     def init(self, briefing: Briefing) -> ServerState:
         """Start from the source model."""
-        return ServerState({"server": briefing.source, **self.ensemble.kept(briefing.source)})
+        return ServerState(
+            {"server": briefing.source, **self.ensemble.kept(briefing.source, briefing.source)}
+        )
 
     def send(self, state: ServerState, client: ClientId) -> Groups:
         """Send the shared model."""
@@ -41,7 +43,9 @@ class Average(ServerRule):
         server = state.models["server"]
         aggregate = self.authors.aggregated(self.aggregation(replies, server), server)
         moved, moments = self.optimizer.step(server, aggregate, state.notes)
-        return ServerState({**state.models, "server": moved, **self.authors.own_models(replies)}, moments)
+        kept = self.ensemble.kept(state.models.get("source", server), moved)
+        own = self.authors.own_models(replies)
+        return ServerState({**state.models, "server": moved, **own, **kept}, moments)
 
     def least_replies(self) -> int:
         """Return how many replies the aggregation needs."""
@@ -57,5 +61,5 @@ class Average(ServerRule):
 
     def delivered(self, state: ServerState) -> Groups:
         """Return the shared model, and those of clients that are kept to judge them."""
-        own = {name: model for name, model in state.models.items() if name not in self.ensemble.names}
-        return {**own, "server": self.ensemble.mixed(state.models["server"], state.models)}
+        models = state.models if not self.ensemble.source_share else self.ensemble.without_kept(state.models)
+        return {**models, "server": self.ensemble.mixed(state.models["server"], state.models)}
