@@ -128,7 +128,7 @@ def test_other_names_and_duplicates_of_another_set_are_left_out(
     monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path))
     one = icon_set("@toys/one", {"key": SQUARE, "car-fill": SQUARE}, {"": "outline", "fill": "solid"})
     twin = icon_set("@toys/twin", {"key": SQUARE, "car-off": SQUARE}, {"": "outline"})
-    files.write_dir(FIRST.directory, archive_files([one, twin, sketches(rules())]))
+    files.write_dir(FIRST.directory, archive_files([one, twin, sketches(rules().sketches)]))
     key = {"class": "key", "set": "one", "icon": "key", "licence": "MIT"}
     assert FIRST.index("outline") == [key]
     assert FIRST.index("solid") == [{**key, "class": "car", "icon": "car-fill"}]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from fedscal.cli import app
 from fedscal.core.errors import DataRefused, UsageError
 from fedscal.data.icons import archive, benchmark, npm
-from fedscal.data.icons.benchmark import FIRST
+from fedscal.data.icons.benchmark import FIRST, SECOND
 from fedscal.data.icons.npm import Registry, fetch, fetch_all, missing
 from icon_packages import Served, icon_set, registry, whole_lock
 from toys import Steps
@@ -159,6 +159,18 @@ def test_a_damaged_archive_is_drawn_again_from_the_kept_tarballs(toy_registry: S
     FIRST.fetch("http://unused.invalid", told)
     assert path.read_bytes() == sound
     assert told.stages[2:] == [("drawing icons", 5)]
+
+
+def test_the_second_archive_is_drawn_from_the_tarballs_of_the_first(toy_registry: Served) -> None:
+    FIRST.fetch(toy_registry.address, Steps())
+    sound = {path.name: path.read_bytes() for path in FIRST.directory.iterdir()}
+    toy_registry.asked.clear()
+    found = CliRunner().invoke(app, ["data", "get", "icons-b", "--quiet"])
+    assert found.exit_code == 0, found.output
+    assert toy_registry.asked == []
+    assert SECOND.is_whole()
+    assert {entry["class"] for entry in SECOND.index("color")} == set(SECOND.rules.classes)
+    assert {path.name: path.read_bytes() for path in FIRST.directory.iterdir()} == sound
 
 
 def test_missing_tools_are_said_before_anything_is_fetched(
