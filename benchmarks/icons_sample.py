@@ -1,6 +1,6 @@
 """A random sample of the icons with their labels, for checking them by eye.
 
-    python -m benchmarks.icons_sample SEED FOLDER
+    python -m benchmarks.icons_sample SEED FOLDER [icons-b]
 
 Writes one sheet of 60 images a domain, each with its number, its class and where it comes from, and prints
 the full names. The same seed draws the same images as long as the archive is the same.
@@ -15,20 +15,20 @@ import torch
 from PIL import Image, ImageDraw
 
 from fedscal.core import rng
-from fedscal.data.icons import benchmark
+from fedscal.data.icons.benchmark import ARCHIVES, DOMAINS, Archive
 
 EACH, COLUMNS, WIDTH, HEIGHT = 60, 12, 104, 96
 
 
-def drawn(domain: str, seed: int) -> list[int]:
+def drawn(archive: Archive, domain: str, seed: int) -> list[int]:
     """Return the rows of the sample, in the archive's order."""
-    order = torch.randperm(len(benchmark.index(domain)), generator=rng.stream(seed, "icons-check", domain))
+    order = torch.randperm(len(archive.index(domain)), generator=rng.stream(seed, "icons-check", domain))
     return sorted(order[:EACH].tolist())
 
 
-def sheet(domain: str, rows: list[int]) -> Image.Image:
+def sheet(archive: Archive, domain: str, rows: list[int]) -> Image.Image:
     """Return the sample as one picture."""
-    pixels, entries = benchmark.tensors(domain)["images"], benchmark.index(domain)
+    pixels, entries = archive.tensors(domain)["images"], archive.index(domain)
     page = Image.new("RGB", (COLUMNS * WIDTH, -(-len(rows) // COLUMNS) * HEIGHT), "white")
     pen = ImageDraw.Draw(page)
     for number, row in enumerate(rows):
@@ -39,15 +39,16 @@ def sheet(domain: str, rows: list[int]) -> Image.Image:
     return page
 
 
-def main(seed: int, folder: Path) -> None:
+def main(seed: int, folder: Path, name: str = "icons") -> None:
     """Write the sheets and print the names."""
+    (archive,) = (archive for archive in ARCHIVES if archive.name == name)
     folder.mkdir(parents=True, exist_ok=True)
-    for domain in benchmark.DOMAINS:
-        rows, entries = drawn(domain, seed), benchmark.index(domain)
-        sheet(domain, rows).save(folder / f"{domain}.png")
+    for domain in DOMAINS:
+        rows, entries = drawn(archive, domain, seed), archive.index(domain)
+        sheet(archive, domain, rows).save(folder / f"{domain}.png")
         names = [f"{number} {entries[row]['set']}:{entries[row]['icon']}" for number, row in enumerate(rows)]
         print(domain, *names, sep="\n  ")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))
+    main(int(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

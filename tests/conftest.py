@@ -37,7 +37,7 @@ def built_benchmarks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDSCAL_CACHE", str(directory))
-        icon_packages.write_archive()
+        icon_packages.write_archives()
         for row in BENCHMARKS.values():
             cache.prepare(row)
     return directory

@@ -10,13 +10,14 @@ import json
 import random
 import tarfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from fedscal.core import files
-from fedscal.data.icons import archive, benchmark
-from fedscal.data.icons.rules import Package, Rules, rules
+from fedscal.data.icons import archive
+from fedscal.data.icons.benchmark import ARCHIVES, FIRST, Archive
+from fedscal.data.icons.rules import Package
 
 VARIANTS = 5
 """Icons a class, style and set: enough that every class is in the first half of the shuffled images."""
@@ -57,10 +58,10 @@ def boxes(seed: str, colour: str) -> str:
     )
 
 
-def sketches(known: Rules, variants: int = 1) -> tuple[Package, bytes]:
+def sketches(categories: Iterable[str], variants: int = 1) -> tuple[Package, bytes]:
     """Return a package of sketches."""
     members = {}
-    for category in known.sketches:
+    for category in categories:
         draw = random.Random(category)
         lines = [json.dumps([draw.choice((0, 0, 1)) for _ in range(784)]) for _ in range(2 * variants)]
         members[f"package/src/drawings/{category}.ndjson.gz"] = gzip.compress("\n".join(lines).encode())
@@ -69,9 +70,9 @@ def sketches(known: Rules, variants: int = 1) -> tuple[Package, bytes]:
 
 
 def whole_lock(variants: int = 1) -> list[tuple[Package, bytes]]:
-    """Return packages that fill every class of every domain, two sets a style, with their tarballs."""
-    known = rules()
-    first = {label: name for name, label in reversed(list(known.names.items()))}
+    """Return packages that fill every class of all archives, two sets a style, with their tarballs."""
+    known = [filled.rules for filled in ARCHIVES]
+    names = {(number, label): name for number, own in enumerate(known) for name, label in own.names.items()}
     made = []
     for number in (1, 2):
         for kind, colour, styles in (
@@ -80,24 +81,26 @@ def whole_lock(variants: int = 1) -> list[tuple[Package, bytes]]:
         ):
             icons = {
                 f"{name}-{variant}{ending and '-'}{ending}": boxes(f"{number}{name}{variant}{ending}", colour)
-                for name in first.values()
+                for name in names.values()
                 for variant in range(1, variants + 1)
                 for ending in styles
             }
             made.append(icon_set(f"@toys/{kind}-{number}", icons, styles))
-    return [*made, sketches(known, variants)]
+    return [*made, sketches([category for own in known for category in own.sketches], variants)]
 
 
-def archive_files(lock: list[tuple[Package, bytes]]) -> dict[str, bytes]:
-    """Return the archive's files for these packages."""
+def archive_files(lock: list[tuple[Package, bytes]], filled: Archive = FIRST) -> dict[str, bytes]:
+    """Return an archive's files for these packages."""
     tarballs = {entry.name: data for entry, data in lock}
     packages = [entry for entry, _ in lock]
-    return archive.contents(packages, lambda entry: tarballs[entry.name], rules())
+    return archive.contents(filled, packages, lambda entry: tarballs[entry.name])
 
 
-def write_archive() -> None:
-    """Write an archive of the toy packages into the cache that is set, by the code that a user runs."""
-    files.write_dir(benchmark.directory(), archive_files(whole_lock(VARIANTS)))
+def write_archives() -> None:
+    """Write archives of toy packages into the cache that is set, by the code that a user runs."""
+    lock = whole_lock(VARIANTS)
+    for filled in ARCHIVES:
+        files.write_dir(filled.directory, archive_files(lock, filled))
 
 
 class Served:

@@ -1,7 +1,7 @@
 """Renew versions, hashes and licences of the lock of the icons: ``python -m tools.relock_icons FILE``.
 
 Names and styles stay as they stand in the file; every set is taken in its newest version,
-and a licence that is not free enough is refused. Raise ``benchmark.VERSION`` after it.
+and a licence that is not free enough is refused. Raise the versions in ``benchmark.ARCHIVES`` after it.
 """
 
 from __future__ import annotations

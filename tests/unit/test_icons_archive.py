@@ -12,9 +12,10 @@ import torch
 from fedscal.core import files
 from fedscal.core.errors import DataRefused
 from fedscal.data import cache
-from fedscal.data.icons import archive, benchmark, draw, npm
+from fedscal.data.benchmark import Benchmark
+from fedscal.data.icons import archive, draw, npm
 from fedscal.data.icons.archive import first_of_each, notice
-from fedscal.data.icons.benchmark import ICONS, ICONS_64
+from fedscal.data.icons.benchmark import DOMAINS, FIRST, ICONS, ICONS_64, ICONS_B, ICONS_B_64, SECOND
 from fedscal.data.icons.rules import packages, rules
 from fedscal.data.labels import labels
 from icon_packages import archive_files, icon_set, package, sketches, whole_lock
@@ -107,7 +108,7 @@ def test_only_the_wanted_members_are_read() -> None:
 def test_the_same_packages_give_the_same_bytes() -> None:
     first, again = archive_files(whole_lock()), archive_files(whole_lock())
     assert first == again
-    assert set(first) == {f"{d}.safetensors" for d in benchmark.DOMAINS} | {
+    assert set(first) == {f"{d}.safetensors" for d in DOMAINS} | {
         "index.json",
         "NOTICE.md",
         "manifest.json",
@@ -127,41 +128,51 @@ def test_other_names_and_duplicates_of_another_set_are_left_out(
     monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path))
     one = icon_set("@toys/one", {"key": SQUARE, "car-fill": SQUARE}, {"": "outline", "fill": "solid"})
     twin = icon_set("@toys/twin", {"key": SQUARE, "car-off": SQUARE}, {"": "outline"})
-    files.write_dir(benchmark.directory(), archive_files([one, twin, sketches(rules())]))
+    files.write_dir(FIRST.directory, archive_files([one, twin, sketches(rules().sketches)]))
     key = {"class": "key", "set": "one", "icon": "key", "licence": "MIT"}
-    assert benchmark.index("outline") == [key]
-    assert benchmark.index("solid") == [{**key, "class": "car", "icon": "car-fill"}]
-    assert benchmark.index("color") == []
-    assert benchmark.tensors("outline")["labels"].tolist() == [rules().classes.index("key")]
-    assert benchmark.tensors("outline")["groups"].tolist() == [0]
+    assert FIRST.index("outline") == [key]
+    assert FIRST.index("solid") == [{**key, "class": "car", "icon": "car-fill"}]
+    assert FIRST.index("color") == []
+    assert FIRST.tensors("outline")["labels"].tolist() == [rules().classes.index("key")]
+    assert FIRST.tensors("outline")["groups"].tolist() == [0]
+
+
+def test_one_lock_gives_each_archive_its_own_classes() -> None:
+    shapes = {"key": SQUARE, "crown": SQUARE}
+    icons, data = icon_set("@toys/one", shapes, {"": "outline"})
+    for filled, name in ((FIRST, "key"), (SECOND, "crown")):
+        found = archive.pictures(icons, data, filled.rules)
+        assert [picture.name for picture in found] == [name]
 
 
 def test_without_the_archive_the_command_to_get_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path))
-    for row in (ICONS, ICONS_64):
-        with pytest.raises(DataRefused, match="not there yet: fedscal data get icons"):
+    for row, name in ((ICONS, "icons"), (ICONS_64, "icons"), (ICONS_B, "icons-b"), (ICONS_B_64, "icons-b")):
+        with pytest.raises(DataRefused, match=f"not there yet: fedscal data get {name}$"):
             cache.images(row, "outline")
 
 
 @pytest.mark.usefixtures("shared_cache")
-def test_both_sizes_show_the_same_images_in_the_same_order() -> None:
-    for domain in benchmark.DOMAINS:
-        small, large = (tensor_of(cache.images(row, domain)) for row in (ICONS, ICONS_64))
+@pytest.mark.parametrize("rows", [(ICONS, ICONS_64), (ICONS_B, ICONS_B_64)])
+def test_both_sizes_show_the_same_images_in_the_same_order(rows: tuple[Benchmark, Benchmark]) -> None:
+    for domain in DOMAINS:
+        small, large = (tensor_of(cache.images(row, domain)) for row in rows)
         pooled = torch.nn.functional.avg_pool2d(large.double(), 2).round()
         assert torch.equal(small.double(), pooled)
-        assert torch.equal(*(tensor_of(labels(row, domain)) for row in (ICONS, ICONS_64)))
+        assert torch.equal(*(tensor_of(labels(row, domain)) for row in rows))
 
 
 @pytest.mark.usefixtures("shared_cache")
-def test_groups_are_sets_and_each_sketch_is_its_own() -> None:
-    assert ICONS.captions is not None
-    for domain in benchmark.DOMAINS:
-        groups = cache.groups(ICONS, domain)
+@pytest.mark.parametrize("row", [ICONS, ICONS_B])
+def test_groups_are_sets_and_each_sketch_is_its_own(row: Benchmark) -> None:
+    assert row.captions is not None
+    for domain in DOMAINS:
+        groups = cache.groups(row, domain)
         assert groups is not None
-        names = ICONS.captions(domain)
-        assert len(names) == len(groups) == len(cache.images(ICONS, domain))
+        names = row.captions(domain)
+        assert len(names) == len(groups) == len(cache.images(row, domain))
         key = [name if domain == "sketch" else name.partition(":")[0] for name in names]
         pairs = set(zip(key, groups.tolist(), strict=True))
         assert len(pairs) == len(set(key)) == len(torch.unique(groups))

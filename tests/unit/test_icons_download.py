@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from fedscal.cli import app
 from fedscal.core.errors import DataRefused, UsageError
 from fedscal.data.icons import archive, benchmark, npm
+from fedscal.data.icons.benchmark import FIRST, SECOND
 from fedscal.data.icons.npm import Registry, fetch, fetch_all, missing
 from icon_packages import Served, icon_set, registry, whole_lock
 from toys import Steps
@@ -133,7 +134,7 @@ def test_the_command_fetches_draws_and_goes_on_after_an_interruption(toy_registr
     command = ["data", "get", "icons", "--registry", toy_registry.address]
     failed = CliRunner().invoke(app, command)
     assert isinstance(failed.exception, DataRefused)
-    assert not benchmark.is_whole()
+    assert not FIRST.is_whole()
     kept = {path.name for path in (benchmark.folder() / "tarballs").iterdir()}
     toy_registry.answers[path] = whole
     toy_registry.asked.clear()
@@ -146,18 +147,30 @@ def test_the_command_fetches_draws_and_goes_on_after_an_interruption(toy_registr
 
 def test_a_damaged_archive_is_drawn_again_from_the_kept_tarballs(toy_registry: Served) -> None:
     told = Steps()
-    benchmark.fetch(toy_registry.address, told)
+    FIRST.fetch(toy_registry.address, told)
     assert told.stages == [("fetching icon sets", 5), ("drawing icons", 5)]
     assert told.steps == 10
-    path = benchmark.directory() / "solid.safetensors"
+    path = FIRST.directory / "solid.safetensors"
     sound = path.read_bytes()
     path.write_bytes(sound[:-1])
     with pytest.raises(DataRefused, match="damaged: fedscal data get icons"):
-        benchmark.tensors("solid")
+        FIRST.tensors("solid")
     toy_registry.asked.clear()
-    benchmark.fetch("http://unused.invalid", told)
+    FIRST.fetch("http://unused.invalid", told)
     assert path.read_bytes() == sound
     assert told.stages[2:] == [("drawing icons", 5)]
+
+
+def test_the_second_archive_is_drawn_from_the_tarballs_of_the_first(toy_registry: Served) -> None:
+    FIRST.fetch(toy_registry.address, Steps())
+    sound = {path.name: path.read_bytes() for path in FIRST.directory.iterdir()}
+    toy_registry.asked.clear()
+    found = CliRunner().invoke(app, ["data", "get", "icons-b", "--quiet"])
+    assert found.exit_code == 0, found.output
+    assert toy_registry.asked == []
+    assert SECOND.is_whole()
+    assert {entry["class"] for entry in SECOND.index("color")} == set(SECOND.rules.classes)
+    assert {path.name: path.read_bytes() for path in FIRST.directory.iterdir()} == sound
 
 
 def test_missing_tools_are_said_before_anything_is_fetched(
@@ -165,5 +178,5 @@ def test_missing_tools_are_said_before_anything_is_fetched(
 ) -> None:
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.raises(UsageError, match=r"pip install 'fedscal\[icons\]'"):
-        benchmark.fetch(toy_registry.address, Steps())
+        FIRST.fetch(toy_registry.address, Steps())
     assert toy_registry.asked == []

@@ -8,7 +8,7 @@ from importlib import resources
 import pytest
 
 from fedscal.core.files import sha256
-from fedscal.data.icons.benchmark import DOMAINS, VERSION
+from fedscal.data.icons.benchmark import ARCHIVES, DOMAINS, FIRST, SECOND, Archive
 from fedscal.data.icons.rules import FREE, packages, parse, rules
 
 MONO = {"": "outline", "fill": "solid"}
@@ -109,6 +109,18 @@ def test_the_fixed_classes_are_there_in_order() -> None:
     assert rules().sketches == rules().classes
 
 
+def test_the_classes_of_icons_b_are_25_others_by_the_same_words() -> None:
+    fixed = (
+        "airplane, ambulance, basketball, bread, calculator, cat, cloud, compass, crown, dog, eye, "
+        "flashlight, hospital, keyboard, light bulb, paintbrush, pencil, radio, sailboat, scissors, skull, "
+        "snowflake, star, sun, syringe"
+    )
+    second = SECOND.rules
+    assert second.classes == second.sketches == tuple(fixed.split(", "))
+    assert second.names.keys().isdisjoint(FIRST.rules.names)
+    assert second.neutral == FIRST.rules.neutral
+
+
 def test_every_locked_package_is_pinned_free_and_styled() -> None:
     locked = packages()
     assert len({package.name for package in locked}) == len(locked)
@@ -124,15 +136,19 @@ def test_every_locked_package_is_pinned_free_and_styled() -> None:
 
 def test_every_exclusion_names_a_locked_set() -> None:
     prefixes = {package.prefix for package in packages()}
-    named = {entry.partition(":")[0] for entries in rules().excluded.values() for entry in entries}
-    assert named <= prefixes
+    for archive in ARCHIVES:
+        excluded = archive.rules.excluded.values()
+        assert {entry.partition(":")[0] for entries in excluded for entry in entries} <= prefixes
 
 
 def test_the_lock_names_no_host() -> None:
     assert "://" not in (resources.files("fedscal.data.icons") / "lock.json").read_text("utf-8")
 
 
-def test_other_rules_or_packages_need_another_version() -> None:
+@pytest.mark.parametrize(
+    ("archive", "version", "digest"), [(FIRST, 1, "e43127b3a5bfbe01"), (SECOND, 1, "678df679cbd853f7")]
+)
+def test_other_rules_or_packages_need_another_version(archive: Archive, version: int, digest: str) -> None:
     folder = resources.files("fedscal.data.icons")
-    digest = sha256(b"".join((folder / name).read_bytes() for name in ("classes.toml", "lock.json")))
-    assert (VERSION, digest[:16]) == (1, "e43127b3a5bfbe01"), "raise benchmark.VERSION, or old caches stay"
+    found = sha256(b"".join((folder / name).read_bytes() for name in (archive.rules_file, "lock.json")))
+    assert (archive.version, found[:16]) == (version, digest), "raise its version, or old caches stay"

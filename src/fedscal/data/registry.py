@@ -10,10 +10,11 @@ from fedscal.data.benchmark import Benchmark
 from fedscal.data.digits import DIGITS
 from fedscal.data.folders.benchmark import folder_benchmark
 from fedscal.data.folders.lists import refuse_pickles
-from fedscal.data.icons.benchmark import ICONS, ICONS_64
+from fedscal.data.icons.benchmark import ICONS, ICONS_64, ICONS_B, ICONS_B_64
 from fedscal.data.remote import PREFIX, sites_benchmark
 
-BENCHMARKS: dict[str, Benchmark] = {row.name: row for row in (DIGITS, ICONS, ICONS_64)}
+_ROWS = (DIGITS, ICONS, ICONS_64, ICONS_B, ICONS_B_64)
+BENCHMARKS: dict[str, Benchmark] = {row.name: row for row in _ROWS}
 
 
 OWN_IMAGES = "fedsite"

@@ -1,4 +1,4 @@
-"""Makes the archive: every image at 64 px with class, domain, set, licence and icon name, from tarballs.
+"""Makes an archive: every image at 64 px with class, domain, set, licence and icon name, from tarballs.
 
 A directory of one safetensors file per domain, ``index.json`` and ``NOTICE.md``, with their sha256 in
 ``manifest.json``. The same lock and rules give the same bytes. Sets copy each other, and one drawing must not
@@ -23,13 +23,12 @@ from fedscal.data.icons.benchmark import (
     INDEX,
     MANIFEST,
     NOTICE,
-    VERSION,
-    directory,
+    Archive,
     file_name,
     folder,
 )
 from fedscal.data.icons.npm import Registry, fetch_all, find_registry, members, missing
-from fedscal.data.icons.rules import Package, Rules, packages, rules
+from fedscal.data.icons.rules import Package, Rules, packages
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,7 +62,7 @@ class Picture:
     pixels: Tensor
 
 
-def make(registry: str | None, progress: Progress) -> None:
+def make(archive: Archive, registry: str | None, progress: Progress) -> None:
     """Download the packages that are not here yet and draw their icons; the caller holds the lock."""
     draw.check_tools()
     tarballs = files.make_dir(folder() / "tarballs")
@@ -74,10 +73,10 @@ def make(registry: str | None, progress: Progress) -> None:
         progress.stage("fetching icon sets", len(absent))
         fetch_all(absent, tarballs, source, progress.advance)
     progress.stage("drawing icons", len(lock))
-    archive = contents(
-        lock, lambda package: (tarballs / package.tarball).read_bytes(), rules(), progress.advance
+    made = contents(
+        archive, lock, lambda package: (tarballs / package.tarball).read_bytes(), progress.advance
     )
-    files.write_dir(directory(), archive)
+    files.write_dir(archive.directory, made)
 
 
 def pictures(package: Package, tarball: bytes, rules: Rules) -> Iterator[Picture]:
@@ -114,23 +113,25 @@ def distinct(drawn: Sequence[Picture], rules: Rules) -> dict[str, list[Picture]]
 
 
 def contents(
+    archive: Archive,
     packages: Sequence[Package],
     read: Callable[[Package], bytes],
-    rules: Rules,
     on_each: Callable[[], None] = lambda: None,
 ) -> dict[str, bytes]:
-    """Return every file of the archive by name; ``read`` returns the tarball of a package."""
+    """Return every file of an archive by name; ``read`` returns the tarball of a package."""
+    rules = archive.rules
     drawn: list[Picture] = []
     for package in packages:
         drawn.extend(pictures(package, read(package), rules))
         on_each()
     domains = distinct(drawn, rules)
     numbers = {group: number for number, group in enumerate(dict.fromkeys(p.group for p in drawn))}
-    archive = {file_name(domain): _tensors(chosen, numbers) for domain, chosen in domains.items()}
-    archive[INDEX] = json.dumps(_index(domains, rules), indent=0, ensure_ascii=False).encode()
-    archive[NOTICE] = notice(packages).encode()
-    hashes = {name: files.sha256(data) for name, data in archive.items()}
-    return archive | {MANIFEST: json.dumps({"version": VERSION, "sha256": hashes}, indent=2).encode()}
+    made = {file_name(domain): _tensors(chosen, numbers) for domain, chosen in domains.items()}
+    made[INDEX] = json.dumps(_index(domains, rules), indent=0, ensure_ascii=False).encode()
+    made[NOTICE] = notice(packages).encode()
+    hashes = {name: files.sha256(data) for name, data in made.items()}
+    manifest = {"version": archive.version, "sha256": hashes}
+    return made | {MANIFEST: json.dumps(manifest, indent=2).encode()}
 
 
 def _tensors(drawn: Sequence[Picture], numbers: dict[str, int]) -> bytes:

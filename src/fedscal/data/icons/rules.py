@@ -1,4 +1,4 @@
-"""What the icons are made of: the packages of ``lock.json``, and the rules of ``classes.toml``.
+"""What the icons are made of: the packages of ``lock.json``, and the rules of ``classes*.toml``.
 
 The lock says which packages, in which version, under which licence, with which bytes, and how a set's styles
 are read from its names: from the ending of a name to the domain, with an empty ending for all other names.
@@ -81,16 +81,20 @@ class Rules:
 
     def match(self, prefix: str, icon: str, styles: Mapping[str, str]) -> tuple[int, str] | None:
         """Return label and domain of a set's icon, or None if it is to be left out."""
+        plain = self.plain(icon, styles)
+        label = self.names.get(plain[0]) if plain else None
+        if plain is None or label is None or self._is_excluded(label, f"{prefix}:{icon}"):
+            return None
+        return label, plain[1]
+
+    def plain(self, icon: str, styles: Mapping[str, str]) -> tuple[str, str] | None:
+        """Return an icon's name without words that say nothing, and its domain; None if it has no style."""
         style = _style(icon, styles)
         if style is None:
             return None
         base, domain = style
         first, *others = base.split("-")
-        words = [first, *(word for word in others if not self._says_nothing(word))]
-        label = self.names.get("-".join(words))
-        if label is None or self._is_excluded(label, f"{prefix}:{icon}"):
-            return None
-        return label, domain
+        return "-".join([first, *(word for word in others if not self._says_nothing(word))]), domain
 
     def _says_nothing(self, word: str) -> bool:
         return word in self.neutral or (word.isdecimal() and int(word) <= _LARGEST_VARIANT)
@@ -103,9 +107,9 @@ class Rules:
 
 
 @cache
-def rules() -> Rules:
-    """Return the rules of ``classes.toml``."""
-    return parse((resources.files(__package__) / "classes.toml").read_text("utf-8"))
+def rules(file: str = "classes.toml") -> Rules:
+    """Return the rules of a file of this package."""
+    return parse((resources.files(__package__) / file).read_text("utf-8"))
 
 
 def parse(text: str) -> Rules:
@@ -116,7 +120,7 @@ def parse(text: str) -> Rules:
     for label, entry in enumerate(entries):
         for name in entry["names"]:
             if name in names:
-                raise ValueError(f"classes.toml: '{name}' stands under two classes")
+                raise ValueError(f"rules of icons: '{name}' stands under two classes")
             names[name] = label
     return Rules(
         classes=tuple(table["class"]),
