@@ -124,6 +124,7 @@ METHODS: dict[str, Method] = {
         reveals="the share of its images that it answers like the source model",
         defaults={
             "statistics": "site",
+            "class_shares": "site",
             "pretrain_views": "both",
             "least_participants": 10,
             # What is learned from neighbours goes too far on some sites; the way there is what helps all.

@@ -17,7 +17,7 @@ from fedscal.core.rng import Streams
 from fedscal.core.types import Images, Memory, Metrics, Package, Prediction, Reply, Sweep, Views, Weights
 from fedscal.models.device import microbatched, oom_hint
 from fedscal.models.network import Network, predict
-from fedscal.models.statistics import SiteStatistics, load_at_site
+from fedscal.models.statistics import SiteStatistics, load_at_site, predict_at_site
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,6 +55,12 @@ class Training:
     label_view: Literal["evaluation", "weak"] = "evaluation"
     micro_batch: int = 0
     statistics: SiteStatistics | None = None
+
+    @property
+    def class_shares(self) -> Tensor | None:
+        """The class shares (J,) that the client reckons with; None: all alike."""
+        known = self.statistics and self.statistics.shares
+        return known.expected.float() if known else None
 
 
 class Diverged(ArithmeticError):
@@ -99,7 +105,7 @@ def local_update(
         examples=len(data.images),
         epochs=epochs,
         seconds=time.perf_counter() - started,
-        drift=weights.distance(final, received),
+        drift=weights.distance(sent, received),
         reports=({"start": choice} if choice else {}) | objective.reports(states),
     )
     return reply, {"previous": final} if Need.PREVIOUS in objective.needs else {}
@@ -117,15 +123,10 @@ class _LocalRound:
     streams: Streams
     network: Network
 
-    def load(self, model: Weights) -> None:
-        """Load a model as this client uses it."""
-        images, view = self.data.images, self.data.views.evaluate
-        load_at_site(self.network, model, images, view, self.training.statistics)
-
     def sweep(self, model: Weights) -> Prediction:
         """Return a model's predictions of all of the client's images in evaluation view."""
-        self.load(model)
-        return predict(self.network, self.data.images, self.data.views.evaluate)
+        images, view = self.data.images, self.data.views.evaluate
+        return predict_at_site(self.network, model, images, view, self.training.statistics)
 
     def models(self, received: Weights) -> Models:
         """Set up the models that the objective needs, and only those; the network holds ``received`` then."""
@@ -136,7 +137,8 @@ class _LocalRound:
             for name, need in optional.items()
             if need in needs and name in self.package.models
         }
-        self.load(received)
+        images, view = self.data.images, self.data.views.evaluate
+        load_at_site(network, received, images, view, self.training.statistics)
         previous = self.memory.get("previous") if Need.PREVIOUS in needs else None
         joint = not network.norms if self.training.joint is None else self.training.joint
         return Models(
@@ -170,12 +172,12 @@ class _LocalRound:
             nesterov=True,
         )
         order, weak, strong = self.streams("order"), self.streams("weak"), self.streams("strong")
-        view = self._label_view()
+        view, shares = self._label_view(), training.class_shares
         parameters = [parameter for parameter, _ in models.pairs]
         epochs: list[Metrics] = []
         states: list[State] | None = None
         for _ in range(training.epochs):
-            sweep = Sweep(lambda: predict(network, data.images, view), models.others)
+            sweep = Sweep(lambda: predict(network, data.images, view), models.others, shares)
             states = objective.prepare(sweep, states)
             total = torch.zeros(())
             _train_mode(network, len(data.images))

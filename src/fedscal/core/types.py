@@ -64,6 +64,17 @@ class Progress(Protocol):
 
 
 @dataclass(frozen=True)
+class Source:
+    """The source model, and how often every class occurred among the images that it was trained on.
+
+    ``class_shares`` (J,) is None where nobody knows.
+    """
+
+    weights: Weights
+    class_shares: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Prediction:
     """A model's output for n images: features g(x) of shape (n, d) and logits f(x) of shape (n, J)."""
 
@@ -91,13 +102,20 @@ class Sweep:
     them does not pay for it. Whether it ran is ``done``; neither ``done`` nor ``repr`` runs it.
     """
 
-    def __init__(self, run: Callable[[], Prediction], others: Mapping[str, Prediction] | None = None) -> None:
+    def __init__(
+        self,
+        run: Callable[[], Prediction],
+        others: Mapping[str, Prediction] | None = None,
+        shares: Tensor | None = None,
+    ) -> None:
         """Plan a pass.
 
         Args:
             run: makes the pass.
             others: predictions of other models of the package on the same images, by the model's name.
+            shares: the class shares (J,) that the client reckons with; None: all alike.
         """
+        self.shares = shares
         self._run = run
         self._others = others or {}
 

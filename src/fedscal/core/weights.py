@@ -61,15 +61,23 @@ def is_statistic(name: str) -> bool:
     return name.rpartition(".")[2].startswith("running_")
 
 
+def belongs_to_site(name: str) -> bool:
+    """Whether a site may have a tensor of its own of this name: a statistic, or the head's bias.
+
+    Clients never train the head. What a site has in its bias are its class shares.
+    """
+    return is_statistic(name) or name == "head.bias"
+
+
 def statistics(model: Weights) -> dict[str, Tensor]:
-    """Return the running statistics of a model's normalisation layers."""
-    return {name: tensor.detach().cpu().clone() for name, tensor in model.items() if is_statistic(name)}
+    """Return what a site may have of its own in a model."""
+    return {name: tensor.detach().cpu().clone() for name, tensor in model.items() if belongs_to_site(name)}
 
 
 def with_statistics(model: Weights, other: Weights) -> dict[str, Tensor]:
-    """Return a model with the normalisation statistics of another one, their counters included."""
+    """Return a model with what belongs to a site taken from another one, counters included."""
     return {
-        name: other[name] if is_statistic(name) or not tensor.is_floating_point() else tensor
+        name: other[name] if belongs_to_site(name) or not tensor.is_floating_point() else tensor
         for name, tensor in model.items()
     }
 

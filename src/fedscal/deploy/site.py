@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedscal.core.errors import UsageError, nearest
 from fedscal.core.types import Weights
+from fedscal.core.weights import snapshot
 from fedscal.data.folders.decode import Unreadable
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.predict import as_model_sees
@@ -23,31 +24,29 @@ ENOUGH = 30
 
 
 class _Pictures:
-    """Image files as a model sees them, decoded when used; what is no image is passed over."""
+    """Image files as a model sees them, decoded when used; a file that is no image is left out when met."""
 
     def __init__(self, paths: Sequence[Path], classifier: Classifier) -> None:
-        self._paths, self._classifier = paths, classifier
+        self._paths, self._classifier = list(paths), classifier
 
     def __len__(self) -> int:
         return len(self._paths)
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        return torch.stack(self._decoded([self._paths[row] for row in rows.tolist()]))
+        return torch.stack([as_model_sees(self._paths[row], self._classifier) for row in rows.tolist()])
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Yield the images in batches."""
-        for start in range(0, len(self._paths), size):
-            if batch := self._decoded(self._paths[start : start + size]):
+        for paths in [self._paths[start : start + size] for start in range(0, len(self), size)]:
+            if batch := [pixels for path in paths if (pixels := self._decoded(path)) is not None]:
                 yield torch.stack(batch)
 
-    def _decoded(self, paths: Sequence[Path]) -> list[Tensor]:
-        decoded: list[Tensor] = []
-        for path in paths:
-            try:
-                decoded.append(as_model_sees(path, self._classifier))
-            except Unreadable:
-                continue
-        return decoded
+    def _decoded(self, path: Path) -> Tensor | None:
+        try:
+            return as_model_sees(path, self._classifier)
+        except Unreadable:
+            self._paths.remove(path)  # rows are those of the images that there are
+            return None
 
 
 def sites_of(classifier: Classifier) -> dict[str, Path]:
@@ -82,8 +81,13 @@ def use_images(classifier: Classifier, paths: Sequence[Path]) -> str:
             f"with the source's statistics: {len(paths)} images are too few for their own "
             f"({ENOUGH} are enough)"
         )
-    module = classifier.module
-    SiteStatistics(prior).apply(module.network, _Pictures(paths, classifier), module.views.evaluate)
+    network, view = classifier.module.network, classifier.module.views.evaluate
+    images, statistics = _Pictures(paths, classifier), SiteStatistics(prior)
+    if classifier.card.class_shares:
+        model, assumed = snapshot(network.state_dict()), torch.tensor(classifier.card.class_shares)
+        statistics = statistics.knowing_classes(network, model, images, view, assumed)
+        network.load_state_dict(model)
+    statistics.apply(network, images, view)
     return f"with the statistics of these {len(paths)} images"
 
 

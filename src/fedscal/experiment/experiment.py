@@ -21,7 +21,7 @@ from fedscal.client.training import ClientData, Training, batch_count
 from fedscal.core import weights
 from fedscal.core.errors import DataRefused, TooFewClients, UsageError, nearest, some
 from fedscal.core.rng import compute_threads, stream, stream_seed
-from fedscal.core.types import ClientId, Images, Progress, Views, Weights
+from fedscal.core.types import ClientId, Images, Progress, Source, Views
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.features import FeatureBank, FeatureViews
@@ -186,10 +186,10 @@ class Experiment:
             raise TooFewClients(f"no client of {self.spec.benchmark} has an image")
         return Layout(rows, empty)
 
-    def service(self, layout: Layout, source: Callable[[], Weights] | None = None) -> ClientService:
+    def service(self, layout: Layout, source: Callable[[], Source] | None = None) -> ClientService:
         """Return the clients' side for the clients of a layout: images, and apart from them labels.
 
-        ``source`` returns the source model, which answers are compared with if the run selects by that.
+        ``source`` returns the source model, for runs in which clients need its answers.
         """
         images = {domain: self.images(domain) for domain in {domain for domain, _ in layout.rows.values()}}
         truth = {domain: labels(self.data, domain) for domain in images}
@@ -201,7 +201,9 @@ class Experiment:
             training=self.training,
             seed=self.spec.seed,
             describe=self.method.profile,
-            source=source if self.spec.select == "agreement" else None,
+            source=source,
+            compared=self.spec.select == "agreement",
+            class_shares=self.spec.estimates_shares,
         )
 
     def _shards(self, domain: str) -> dict[ClientId, Tensor]:

@@ -54,6 +54,6 @@ class Local:
         executors: list[Executor] = (
             [WorkerProcess(begin) for _ in range(count)]
             if count > 1
-            else [experiment.service(layout, lambda: source_model(experiment).weights)]
+            else [experiment.service(layout, lambda: source_model(experiment).known)]
         )
         return LocalDriver(layout.clients, executors, directory.checkpoints.memories, answered)

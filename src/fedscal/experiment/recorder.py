@@ -20,6 +20,14 @@ _SMALL = 64
 """What the server keeps about a client is written on the model's card if it has no more numbers."""
 
 
+def _shares(experiment: Experiment, source: SourceModel) -> tuple[float, ...] | None:
+    """Return the class shares of source training, where clients estimate their own."""
+    if not experiment.spec.estimates_shares:
+        return None
+    classes, known = len(experiment.data.classes), source.known.class_shares
+    return (1 / classes,) * classes if known is None else tuple(known.tolist())
+
+
 class Recorder(Callback):
     """The first callback of every run: what it has written, a kill cannot undo."""
 
@@ -28,7 +36,8 @@ class Recorder(Callback):
 
     def begin(self, experiment: Experiment, source: SourceModel) -> None:
         """Remember what goes on the models' cards."""
-        self._card = replace(experiment.card, method=experiment.spec.method)
+        shares = _shares(experiment, source)
+        self._card = replace(experiment.card, method=experiment.spec.method, class_shares=shares)
         self._source, self._source_card = source, experiment.card
         self._rule = experiment.rule
 

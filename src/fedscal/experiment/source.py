@@ -14,7 +14,7 @@ import torch
 from fedscal.core import files
 from fedscal.core.errors import ModelRefused
 from fedscal.core.rng import compute_threads
-from fedscal.core.types import Weights
+from fedscal.core.types import Source, Weights
 from fedscal.data.cache import content_digest, groups
 from fedscal.data.labels import known_labels
 from fedscal.experiment.experiment import Experiment
@@ -38,12 +38,17 @@ class SourceModel:
     seconds: float
     cached: bool
 
+    @property
+    def known(self) -> Source:
+        """The model as clients know it."""
+        return Source(self.weights, self.gaussians.get("share"))
+
 
 def source_model(experiment: Experiment, on_epoch: Callable[[], None] = lambda: None) -> SourceModel:
     """Return the source model of a run: the given one, or one from the cache if it is there and whole."""
     spec = experiment.spec
     if spec.source_model:
-        return _given(Path(spec.source_model))
+        return given_model(Path(spec.source_model))
     recipe = SourceTraining(
         epochs=spec.pretrain_epochs,
         lr=spec.pretrain_lr,
@@ -63,7 +68,8 @@ def source_model(experiment: Experiment, on_epoch: Callable[[], None] = lambda: 
             return _train(experiment, recipe, identity, folder, on_epoch)
 
 
-def _given(path: Path) -> SourceModel:
+def given_model(path: Path) -> SourceModel:
+    """Load a source model that somebody trained."""
     path = find_model(path)
     weights, card = load_model(path.parent, path.stem)
     try:

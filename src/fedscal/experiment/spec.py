@@ -93,6 +93,11 @@ class RunSpec:
     statistics_prior: float = option(
         0.0, "images that the model's statistics count as against a client's own", low=0, later=True
     )
+    class_shares: Literal["equal", "site"] = option(
+        "equal",
+        "with statistics=site: classes occur alike at a client, or as it estimates from its own images",
+        later=True,
+    )
     pretrain_epochs: int = option(50, "epochs of source training", low=1, high=10_000)
     pretrain_lr: float = option(0.03, "learning rate of source training", above=0, high=10)
     pretrain_views: Literal["weak", "both"] = option(
@@ -218,6 +223,11 @@ class RunSpec:
     def trained_on(self) -> str:
         """The source domain, if the source model is trained in this run; empty if it is given."""
         return "" if self.source_model else self.source
+
+    @property
+    def estimates_shares(self) -> bool:
+        """Whether clients estimate how often classes occur among their images."""
+        return self.statistics == "site" and self.class_shares == "site"
 
     def flat(self) -> dict[str, Value]:
         """Return all keys of this run, its method's hyper-parameters with their values in force included."""

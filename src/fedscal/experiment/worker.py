@@ -48,7 +48,7 @@ def _handler(spec: RunSpec, known: Mapping[str, Any]) -> Callable[[Request], Res
         experiment = Experiment.build(spec)
         refuse_others(experiment.data, known, "the run")
         layout = experiment.clients_of_data()
-        return experiment.service(layout, lambda: source_model(experiment).weights).handle
+        return experiment.service(layout, lambda: source_model(experiment).known).handle
     except DataRefused as error:
         refused = failure("", error)
         return lambda request: refused

@@ -22,7 +22,7 @@ from fedscal.core.types import ClientId, Failure, Metrics, Weights
 from fedscal.core.user_code import load_plugins
 from fedscal.core.version import __version__
 from fedscal.experiment.experiment import Experiment
-from fedscal.experiment.source import source_model
+from fedscal.experiment.source import given_model, source_model
 from fedscal.experiment.spec import RunSpec, parse_assignments
 from fedscal.flower import codec
 from fedscal.flower.schema import FAILURE, NotAllowed, Schema, Schemas, handshake
@@ -56,6 +56,7 @@ _SHARED = frozenset(
         "threads",
         "statistics",
         "statistics_prior",
+        "class_shares",
         "feature_views",
         "select",
     ]
@@ -146,10 +147,13 @@ class SiteService:
         schema.check(frame.header, response.tensors)
         return frame
 
+    @property
+    def _source_path(self) -> Path:
+        return find_model(Path(str(self.keys["source_model"])))
+
     @cached_property
     def _loaded(self) -> tuple[dict[str, Tensor], ModelCard]:
-        path = find_model(Path(str(self.keys["source_model"])))
-        return load_model(path.parent, path.stem)
+        return load_model(self._source_path.parent, self._source_path.stem)
 
     @property
     def _source(self) -> Weights:
@@ -224,7 +228,7 @@ class SiteService:
             layout = experiment.clients_of_data().of(self.client)
             self._services[digest] = (
                 layout.domains[self.client],
-                experiment.service(layout, lambda: self._source),
+                experiment.service(layout, lambda: given_model(self._source_path).known),
             )
         return self._services[digest]
 

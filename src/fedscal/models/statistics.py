@@ -1,23 +1,26 @@
-"""Statistics of a site: the mean and variance that a network's layers see in the site's own images.
+"""Statistics of a site: what its own images say of the means, variances and class shares that a model assumes.
 
 A network normalises activations by the statistics of the images that it was trained on: BatchNorm by its
 running mean and variance, ``Standardise`` by those of the features. Where images look different, these are
-wrong for every image alike. One pass over unlabelled images measures the right ones. They belong to the site:
-they are never sent and never averaged.
+wrong for every image alike. One pass over unlabelled images measures the right ones. Where the site's classes
+are unlike, their shares go into the bias of the head, and means and variances are those of a sample in which the
+classes are balanced. All of it belongs to the site: it is never sent and never averaged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedscal.core.types import Images, Weights
+from fedscal.core.types import Images, Prediction, Weights
+from fedscal.models.network import predict
+from fedscal.models.shares import ClassShares, estimate_shares
 
 if TYPE_CHECKING:
     from fedscal.models.network import Network
@@ -33,16 +36,53 @@ class SiteStatistics:
     Attributes:
         prior: the weight of the model's own statistics against the site's, in images: those of n images
             count n / (n + prior).
+        shares: the site's class shares, if it has estimated them.
+        rows: the rows of its images that are measured; None: all.
     """
 
     prior: float = 0.0
+    shares: ClassShares | None = None
+    rows: Tensor | None = None
 
     def apply(self, network: Network, images: Images, view: Callable[[Tensor], Tensor]) -> None:
         """Move the network's statistics towards those of a site's images."""
         share = len(images) / (len(images) + self.prior)
-        for name, measured in measure(network, images, view).items():
+        for name, measured in measure(network, images, view, self.rows).items():
             statistic = network.get_buffer(name)
             statistic.lerp_(measured.to(statistic), share)
+        if self.shares:
+            with torch.no_grad():
+                network.head.bias += self.shares.shift.to(network.head.bias)
+
+    def knowing_classes(
+        self,
+        network: Network,
+        model: Weights,
+        images: Images,
+        view: Callable[[Tensor], Tensor],
+        assumed: Tensor | None = None,
+    ) -> SiteStatistics:
+        """Return these statistics with the site's class shares, as a model's answers to its images tell them.
+
+        Where the classes are unlike, the mean of all images is that of the frequent classes. So means and
+        variances are then taken of a balanced sample, and the shares are estimated once more with them.
+
+        Args:
+            network: a network to compute with; its weights are overwritten.
+            model: the model to ask.
+            images: the site's images.
+            view: how it shows them to the model.
+            assumed: the class shares (J,) of the model's training images; None: all alike.
+        """
+        if len(images) < _FEWEST:
+            return self
+        prediction = predict_at_site(network, model, images, view, self)
+        found = estimate_shares(prediction.logits, assumed)
+        if not found.trust:
+            return self
+        balanced = replace(self, rows=found.balanced_rows(prediction.logits))
+        prediction = predict_at_site(network, model, images, view, balanced)
+        return replace(balanced, shares=estimate_shares(prediction.logits, assumed))
 
 
 def load_at_site(
@@ -56,6 +96,18 @@ def load_at_site(
     network.load_state_dict(model)
     if statistics:
         statistics.apply(network, images, view)
+
+
+def predict_at_site(
+    network: Network,
+    model: Weights,
+    images: Images,
+    view: Callable[[Tensor], Tensor],
+    statistics: SiteStatistics | None,
+) -> Prediction:
+    """Return a model's predictions of a site's images, as the site uses the model."""
+    load_at_site(network, model, images, view, statistics)
+    return predict(network, images, view)
 
 
 @dataclass
@@ -82,9 +134,15 @@ class _Moments:
 
 @torch.no_grad()
 def measure(
-    network: Network, images: Images, view: Callable[[Tensor], Tensor], batch_size: int = 256
+    network: Network,
+    images: Images,
+    view: Callable[[Tensor], Tensor],
+    rows: Tensor | None = None,
+    batch_size: int = 256,
 ) -> dict[str, Tensor]:
-    """Return the running means and variances of the images by name, in one pass; {} of a single image.
+    """Return the running means and variances of the images, or of rows of them, by name, in one pass.
+
+    Of a single image there are none.
 
     Every BatchNorm passes on what it normalised by the batch, so that deeper layers see what they will see
     with the statistics of the site.
@@ -94,7 +152,8 @@ def measure(
     layers = network.normalisers
     network.eval()
     with _watched(layers) as moments:
-        for batch in images.split(batch_size):
+        batches = images.split(batch_size) if rows is None else map(images.__getitem__, rows.split(batch_size))
+        for batch in batches:
             if len(batch) >= _FEWEST:  # a lone last image has no statistics to be normalised by
                 network(view(batch.to(network.device)))
     measured: dict[str, Tensor] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,8 @@ _PREFERRED = ("last", "model", "selected", "source")
 _LARGEST_SIDE = 16_384
 _MOST_CLASSES = 100_000
 _MOST_NAMED = 3
+_ROUNDING = 1e-3
+"""Shares are float32 in training, and add up to 1 as nearly as those do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,7 @@ class ModelCard:
         made_from: all that decides the bits of a source model.
         plugins: modules of users that its network comes from.
         statistics_prior: for a model whose sites use statistics of their own, see ``models.statistics``.
+        class_shares: for one whose sites estimate their class shares: those of the source model's training.
         trunk_sha256: the weights of a frozen backbone, which are not in the file; None: it holds them all.
         others: keys that other programs have added.
     """
@@ -53,6 +56,7 @@ class ModelCard:
     made_from: Mapping[str, object] | None = None
     plugins: str = ""
     statistics_prior: float | None = None
+    class_shares: tuple[float, ...] | None = None
     trunk_sha256: str | None = None
     others: Mapping[str, object] = rest()
     file_sha256: str = ""
@@ -63,6 +67,12 @@ class ModelCard:
             raise ValueError(f"shape is not channels, height and width from 1 to {_LARGEST_SIDE:,}")
         if not 0 < len(self.classes) <= _MOST_CLASSES or len(set(self.classes)) < len(self.classes):
             raise ValueError(f"classes are not 1 to {_MOST_CLASSES:,} different names")
+        if self.class_shares is not None and not _are_shares(self.class_shares, len(self.classes)):
+            raise ValueError("class_shares are not one share for each class")
+
+
+def _are_shares(values: Sequence[float], classes: int) -> bool:
+    return len(values) == classes and min(values) >= 0 and abs(sum(values) - 1) < _ROUNDING
 
 
 def model_files(name: str, model: Weights, card: ModelCard) -> dict[str, bytes]:

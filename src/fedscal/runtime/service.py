@@ -7,7 +7,7 @@ any. ``train`` passes the images on and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -24,12 +24,13 @@ from fedscal.core.types import (
     Prediction,
     Profile,
     Reply,
+    Source,
     Sweep,
     Weights,
 )
 from fedscal.models.device import oom_hint
-from fedscal.models.network import Network, predict
-from fedscal.models.statistics import load_at_site
+from fedscal.models.network import Network
+from fedscal.models.statistics import SiteStatistics, load_at_site, predict_at_site
 from fedscal.runtime.evaluate import client_metrics
 from fedscal.runtime.messages import (
     MODEL,
@@ -55,9 +56,14 @@ class ClientService:
     seed: int
     describe: Profile | None = None
     """What the method collects of a client's images, once; None: nothing."""
-    source: Callable[[], Weights] | None = None
-    """The source model, if answers are to be compared with its answers."""
+    source: Callable[[], Source] | None = None
+    """The source model, if its answers are needed."""
+    compared: bool = False
+    """Whether answers are compared with those of the source model."""
+    class_shares: bool = False
+    """Whether clients estimate their class shares by those of the source model."""
     _source_answers: dict[ClientId, Tensor] = field(default_factory=dict)
+    _known: dict[ClientId, SiteStatistics] = field(default_factory=dict)
 
     def handle(self, request: Request) -> Response | Failure:
         """Carry out a request; an error is a failure, never raised."""
@@ -80,8 +86,9 @@ class ClientService:
     def train(self, client: ClientId, package: Package, memory: Memory) -> tuple[Reply, Memory]:
         """Let a client adapt the package's model to its images."""
         streams = Streams(self.seed, client, package.round)
+        training = replace(self.training, statistics=self._statistics(client))
         return local_update(
-            package, memory, self.data[client], self.objective, self.training, streams, self.network
+            package, memory, self.data[client], self.objective, training, streams, self.network
         )
 
     def profile(self, client: ClientId) -> Weights:
@@ -92,7 +99,7 @@ class ClientService:
     def statistics(self, client: ClientId, model: Weights) -> Weights:
         """Return a client's own statistics for a model."""
         data = self.data[client]
-        load_at_site(self.network, model, data.images, data.views.evaluate, self.training.statistics)
+        load_at_site(self.network, model, data.images, data.views.evaluate, self._statistics(client))
         return weights.statistics(self.network.state_dict())
 
     def evaluate(self, clients: Sequence[ClientId], model: Weights) -> dict[ClientId, Metrics]:
@@ -108,12 +115,25 @@ class ClientService:
 
     def _answers_of_source(self, client: ClientId) -> Tensor | None:
         """Return the classes that the source model predicts; they never change, so they are kept."""
-        if self.source and client not in self._source_answers:
-            self._source_answers[client] = self._predict(client, self.source()).logits.argmax(dim=1)
+        if self.source and self.compared and client not in self._source_answers:
+            answers = self._predict(client, self.source().weights).logits.argmax(dim=1)
+            self._source_answers[client] = answers
         return self._source_answers.get(client)
 
     def _predict(self, client: ClientId, model: Weights) -> Prediction:
         """Return a model's predictions of a client's images, as the client uses the model."""
         data = self.data[client]
-        load_at_site(self.network, model, data.images, data.views.evaluate, self.training.statistics)
-        return predict(self.network, data.images, data.views.evaluate)
+        return predict_at_site(
+            self.network, model, data.images, data.views.evaluate, self._statistics(client)
+        )
+
+    def _statistics(self, client: ClientId) -> SiteStatistics | None:
+        """Return how a client takes its statistics; its class shares never change, so they are kept."""
+        if not (self.source and self.class_shares and self.training.statistics):
+            return self.training.statistics
+        if client not in self._known:
+            source, data = self.source(), self.data[client]
+            self._known[client] = self.training.statistics.knowing_classes(
+                self.network, source.weights, data.images, data.views.evaluate, source.class_shares
+            )
+        return self._known[client]

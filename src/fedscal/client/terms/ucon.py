@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _UNCERTAIN_SHARE = 0.1
+_LEAST_SHARE = 1e-3
+"""A class that the client seems to lack repels its images no more than this lets it."""
 
 
 def nearest_rows(features: Tensor, rows: Tensor, bank: Tensor, count: int) -> Tensor:
@@ -33,9 +35,14 @@ def attraction(probabilities: Tensor, nearby: Tensor) -> Tensor:
     return -torch.einsum("nkj,nj->n", nearby, probabilities).mean()
 
 
-def repulsion(probabilities: Tensor) -> Tensor:
-    r"""L- = 1/n sum_i sum_{j != i} <p_i, p_j> over the batch; 0 for a batch of one."""
-    products = probabilities @ probabilities.T
+def repulsion(probabilities: Tensor, shares: Tensor | None = None) -> Tensor:
+    r"""L- = 1/n sum_i sum_{j != i} <p_i, p_j> over the batch; 0 for a batch of one.
+
+    With class shares pi (J,) the product is sum_c p_ic p_jc / (J pi_c): answers that are spread as the classes
+    are repel each other as much in every class, and not towards classes that the client does not have.
+    """
+    weighted = probabilities if shares is None else probabilities / (len(shares) * shares)
+    products = weighted @ probabilities.T
     return (products.sum() - products.diagonal().sum()) / len(products)
 
 
@@ -94,6 +101,7 @@ class Ucon(Adaptation):
             "predictions": sweep.probabilities,
             "seen": sweep.probabilities,
             "ratio": torch.tensor(self.uncertain_ratio).double() if self.uncertain_ratio else ratio,
+            **({} if sweep.shares is None else {"shares": sweep.shares.clamp_min(_LEAST_SHARE)}),
         }
 
     def loss(self, step: Step, state: State) -> tuple[Tensor, State]:
@@ -101,7 +109,7 @@ class Ucon(Adaptation):
         probabilities, rows = step.weak.probabilities, step.indices
         state = self._remember(step, state)
         others = max(1, len(rows) - 1) if self.negatives == "mean" else 1
-        total = self.lambda_negative * repulsion(probabilities) / others
+        total = self.lambda_negative * repulsion(probabilities, state.get("shares")) / others
         if len(state["features"]) > 1:
             near = nearest_rows(state["features"][rows], rows, state["features"], self.neighbours)
             total = total + attraction(probabilities, state["predictions"][near])
