@@ -15,9 +15,10 @@ from fedscal.cli import use
 from fedscal.core import weights
 from fedscal.core.errors import DataRefused
 from fedscal.data.benchmark import Benchmark
-from fedscal.deploy.audit import ALL, audit
+from fedscal.deploy.audit import audit
 from fedscal.deploy.card import card_text, run_of
 from fedscal.deploy.classifier import Classifier
+from fedscal.experiment.audits import ALL
 from fedscal.models.network import Network
 from fedscal.models.store import ModelCard, model_files
 from toys import SIDE, blobs, tiny_network
