@@ -53,7 +53,7 @@ def verdict_on(sites: Sequence[SiteAudit]) -> tuple[AuditVerdict, str]:
         return "worse", f"The adapted model is worse: {_numbers(overall)}. Do not use it."
     if _change(overall) > 0:
         return "better", f"The adapted model is better: {_numbers(overall)}."
-    return "unsure", f"No difference can be seen: {_numbers(overall)}. {_more(overall)}"
+    return "unsure", f"No difference beyond chance can be seen: {_numbers(overall)}. {_more(overall)}"
 
 
 def _change(site: SiteAudit) -> int:
@@ -75,7 +75,9 @@ def _more(site: SiteAudit) -> str:
     more = images_needed(changed) - site.images
     if more <= 0:
         return "A difference of 5 points would probably have been seen."
-    return f"About {_rounded(more)} more labelled images would show a difference of 5 points."
+    return (
+        f"About {_rounded(more)} more labelled images would show a difference of 5 points; then audit again."
+    )
 
 
 def images_needed(changed: float) -> int:

@@ -35,6 +35,11 @@ class _Audited:
         answers = self.audit.answers.items()
         return {(site, image): right for site, images in answers for image, right in images.items()}
 
+    @property
+    def asked(self) -> object:
+        """What the model was asked about: the same for runs that can be compared."""
+        return frozenset(self.answers), tuple(site.site for site in self.audit.sites)
+
     def against(self, first: _Audited) -> tuple[int, int]:
         """Count the images that only this run, and that only the first has right."""
         theirs = first.answers
@@ -49,16 +54,17 @@ class _Audited:
 
 def has_audit(run: Run) -> bool:
     """Whether a run's adapted model has answers that can be compared with another's."""
-    return run.audit is not None and bool(run.audit.answers and run.audit.sites) and not run.audit.of_source
+    found = run.audit
+    return found is not None and found.judges_adapted and bool(found.answers and found.sites)
 
 
 def audit_tables(runs: Sequence[Run]) -> list[Table]:
     """Return a table for every set of labelled images; runs that saw different ones are not compared."""
-    groups: dict[frozenset[_Image], list[_Audited]] = {}
+    groups: dict[object, list[_Audited]] = {}
     for run, row in zip(runs, rows(runs), strict=True):
         if run.audit and has_audit(run):
             audited = _Audited(f"{row.label} ({run.path})", run.audit)
-            groups.setdefault(frozenset(audited.answers), []).append(audited)
+            groups.setdefault(audited.asked, []).append(audited)
     return [_table(group, len(groups)) for group in groups.values()]
 
 

@@ -145,9 +145,7 @@ def _audit(classifier: Classifier, run: Run) -> Iterator[str]:
     """Show the last audit, if it was one of this model."""
     for note in run.notes:
         if note.startswith(AUDIT):
-            raise ModelRefused(
-                f"{run.path / AUDIT} is not what fedscal audit writes. Remove it, or audit again."
-            )
+            raise ModelRefused(f"{run.path}: {note} Remove it, or audit again.")
     audit = _audit_of(classifier, run)
     if audit and audit.sites:
         yield _table("Audit on labelled images", _audit_rows(audit.sites))

@@ -12,7 +12,8 @@ from fedscal.core.text import percent
 AUDIT = "audit.json"
 """The file in a run directory that ``fedscal audit`` writes."""
 ALL = "all sites"
-AuditVerdict = Literal["better", "unsure", "worse"]
+AuditVerdict = Literal["", "better", "unsure", "worse"]
+"""On the adapted model beside the source model; empty in an audit by an earlier version."""
 _HEADER = ("site", "images", "source model", "adapted model", "fixed / regressed", "p")
 _NOTE = (
     "In brackets Wilson's 95 % interval. Fixed: wrong before and right now; regressed: the other way round. "
@@ -110,7 +111,7 @@ class Audit:
     model_sha256: str
     sites: Sequence[SiteAudit]
     model: str = ""
-    verdict: AuditVerdict = "unsure"
+    verdict: AuditVerdict = ""
     sentence: str = ""
     seen: Seen = Seen(unknown="an earlier version did not look")
     answers: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
@@ -121,9 +122,9 @@ class Audit:
         return self.sites[-1].images if self.sites else 0
 
     @property
-    def of_source(self) -> bool:
-        """Whether it was the source model that was audited: that says nothing of the adapted one."""
-        return self.model.startswith("source.")
+    def judges_adapted(self) -> bool:
+        """Whether it gives a verdict on an adapted model: the source model can be audited too."""
+        return bool(self.verdict) and not self.model.startswith("source.")
 
     def table(self) -> Table:
         """Return the audit as a table."""

@@ -84,13 +84,13 @@ def load_run(path: Path) -> Run:
         rounds=Journal(path / "metrics.jsonl").salvage(notes),
         summary=_document(path / "summary.json", RunSummary, notes),
         environment=_document(path / "environment.json", Environment, notes),
-        audit=_document(path / AUDIT, Audit, notes),
+        audit=_document(path / AUDIT, Audit, notes, whole=True),
         notes=notes,
     )
 
 
-def _document(path: Path, kind: type[T], notes: list[str]) -> T | None:
-    """Read a TOML or JSON table; note what is missing or cannot be read."""
+def _document(path: Path, kind: type[T], notes: list[str], whole: bool = False) -> T | None:
+    """Read a TOML or JSON table; note what is missing or cannot be read; ``whole``: all of it or nothing."""
     if not path.is_file():
         if path.name not in _OPTIONAL:
             notes.append(f"{path.name} is missing.")
@@ -98,7 +98,7 @@ def _document(path: Path, kind: type[T], notes: list[str]) -> T | None:
     faults: list[Misfit] = []
     try:
         value = read_toml(path) if path.suffix == ".toml" else read_json(path)
-        made = convert(value, kind, faults=faults)
+        made = convert(value, kind, faults=None if whole else faults)
     except (OSError, ValueError):
         notes.append(f"{path.name} cannot be read and was left out.")
         return None

@@ -57,7 +57,7 @@ def judge(run: Run) -> Verdict:
         moment = "(last round)" if run.finished else f"(round {run.last_round}, the last so far)"
         tone, headline = _accuracy(rows, result, moment)
         tone = "unsure" if tone != "worse" and (_refused(run) or fallen_sites(run)) else tone
-    elif run.audit and not run.audit.of_source:
+    elif run.audit and run.audit.judges_adapted:
         tone, headline = run.audit.verdict, run.audit.sentence
     else:
         tone, headline = _label_free(run)
@@ -114,7 +114,7 @@ _DELIVERIES = {
         "in the runs that gained.",
     ),
     "unsure": ("unsure", "Unsure whether the model got better."),
-    "do not use": ("worse", "Do not use this model before you have checked it."),
+    "do not use": ("worse", "Do not use this model before you have checked it on labelled images."),
 }
 
 
@@ -130,7 +130,7 @@ def _because(delivery: Delivery) -> str:
 def _own_verdict(run: Run) -> str:
     """Say the run's verdict without labels where labels, or an audit, gave the headline."""
     delivery = _delivery(run)
-    known = outcome(run).accuracy.labelled or run.audit
+    known = outcome(run).accuracy.labelled or (run.audit and run.audit.judges_adapted)
     if not delivery or not known:
         return ""
     moment = f"round {delivery.round}" if delivery.round else "the source model"
@@ -166,7 +166,8 @@ def next_commands(run: Run) -> Sequence[str]:
     use = f"fedscal predict {path} IMAGES --out answers.csv  # a label for each image"
     looks = [_look(run, clients, site) for site in delivery.sites] if delivery else []
     found = [command for command in looks if command][:NAMED_CLIENTS]
-    return [*found, *([] if run.audit else [audit]), use]
+    decided = run.audit and run.audit.judges_adapted and run.audit.verdict != "unsure"
+    return [*found, *([] if decided else [audit]), use]
 
 
 def _look(run: Run, clients: str, site: str) -> str:
@@ -185,7 +186,7 @@ def _label_free(run: Run) -> tuple[str, str]:
     """Give the verdict of a run that made one; else say that accuracy is unknown, and the signals."""
     if delivery := _delivery(run):
         tone, words = _DELIVERIES[delivery.verdict]
-        return tone, f"{words}{_because(delivery)} Check it on 50 labelled images: fedscal audit."
+        return tone, f"{words}{_because(delivery)}"
     curves = series(run, lambda line: line.signals)
     names = [name for name in SIGNALS if name in curves and math.isfinite(curves[name][-1])]
     moved = [f"{name} {decimals(curves[name][0])} → {decimals(curves[name][-1])}" for name in names]
