@@ -282,6 +282,12 @@ def test_images_that_the_run_had_are_known_by_their_hash(
     seen = audit(opened(model, True), None, tmp_path / "ward", trained_files(run)).seen
     assert (seen.adapted_to, seen.source) == (adapted_to, source)
     assert said in seen.sentence(9)
+    begun_with(model, site="site")
+    foreign = audit(
+        opened(model, True), None, tmp_path / "ward", trained_files(run_of(Classifier.open(model)))
+    )
+    assert foreign.seen.source is None
+    assert "What the source model was trained on is not known here." in foreign.seen.sentence(9)
 
 
 def test_what_cannot_be_known_is_said(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +334,7 @@ def test_an_export_does_not_overwrite_another_model_s_file(
 
 
 @pytest.mark.parametrize(
-    ("audited", "warned"), [("", True), ("unsure", False), ("better", False), ("worse", True)]
+    ("audited", "warned"), [("", True), ("unsure", True), ("better", False), ("worse", True)]
 )
 def test_a_doubtful_run_warns_whoever_uses_its_model_until_an_audit_knows_better(
     model: Path, audited: str, warned: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -346,5 +352,5 @@ def test_a_doubtful_run_warns_whoever_uses_its_model_until_an_audit_knows_better
     use.predict(model, tmp_path / "ward")
     said = capsys.readouterr().err
     assert ("warning: " in said) == warned
-    expected = {"": f"fedscal audit {model} FOLDER", "worse": "audited: Worse at north."}
-    assert expected.get(audited, "") in said
+    expected = {"better": "", "worse": "audited: Worse at north."}
+    assert expected.get(audited, f"fedscal audit {model} FOLDER") in said

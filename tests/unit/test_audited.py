@@ -37,7 +37,7 @@ def audited(path: Path, right: str, images: str = "abcdefghij", model: str = "la
         model=model,
         verdict="worse",
         sentence="The adapted model is worse at <north>.",
-        seen=Seen(adapted_to=0),
+        seen=Seen(adapted_to=0, source=0),
         answers={"<north>": dict(zip(images, answers, strict=True))},
     )
     (path / "audit.json").write_text(json.dumps(dump(audit)))

@@ -25,10 +25,10 @@ _KEY = 16
 
 @dataclass(frozen=True)
 class Trained:
-    """The sha256 of the files that a run had: the sites', and the source's if it has them."""
+    """The sha256 of the files that a run had: the sites', and the source's unless its model was given."""
 
     sites: Collection[str]
-    source: Collection[str]
+    source: Collection[str] | None
 
 
 def trained_files(run: Run | None) -> Trained | str:
@@ -46,7 +46,7 @@ def trained_files(run: Run | None) -> Trained | str:
     hashes = {domain: known for domain, known in found.items() if known is not None}
     if len(hashes) < len(found):
         return "the run's decoded images are no longer in the cache of this machine"
-    source = hashes.pop(run.fact("source"), frozenset())
+    source = hashes.pop(run.fact("source"), None)
     return Trained(frozenset(chain.from_iterable(hashes.values())), source)
 
 
@@ -96,7 +96,7 @@ def _seen(hashes: Sequence[str], trained: Trained | str) -> Seen:
         return Seen(unknown=trained)
     return Seen(
         adapted_to=sum(sha in trained.sites for sha in hashes),
-        source=sum(sha in trained.source for sha in hashes),
+        source=None if trained.source is None else sum(sha in trained.source for sha in hashes),
     )
 
 

@@ -59,9 +59,9 @@ def doubts(classifier: Classifier, run: Run) -> list[str]:
 
 
 def _judged(classifier: Classifier, run: Run) -> Iterator[str]:
-    """Give the verdict of an audit of this model, else the run's own, unless it is good."""
+    """Give the verdict of an audit of this model if it knows, else the run's own, unless it is good."""
     audit, delivery = _audit_of(classifier, run), run.summary.delivery if run.summary else None
-    if audit:
+    if audit and audit.verdict in {"better", "worse"}:
         if audit.verdict == "worse":
             yield f"audited: {audit.sentence}"
     elif delivery and delivery.verdict != "better" and classifier.path.stem != "source":

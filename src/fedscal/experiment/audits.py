@@ -68,12 +68,12 @@ class Seen:
 
     Attributes:
         adapted_to: files that are among the sites' unlabelled images; None if it cannot be known.
-        source: files that the source model was trained on with their labels, as far as the run has them.
+        source: files that the source model was trained on with their labels; None if it came from elsewhere.
         unknown: why it cannot be known.
     """
 
     adapted_to: int | None = None
-    source: int = 0
+    source: int | None = None
     unknown: str = ""
 
     def sentence(self, images: int) -> str:
@@ -85,12 +85,13 @@ class Seen:
                 f"{self.source} of {images} images are files that the source model was trained on with their "
                 "labels: both models know them by heart. Leave them out."
             )
+        foreign = " What the source model was trained on is not known here." if self.source is None else ""
         if self.adapted_to:
             return (
                 f"{self.adapted_to} of {images} images are files that the run adapted to, without their "
-                "labels: a fair test of the model on the sites' own images, not of new ones."
+                f"labels: a fair test of the model on the sites' own images, not of new ones.{foreign}"
             )
-        return f"None of the {images} images is, byte for byte, one that the run adapted to."
+        return f"None of the {images} images is, byte for byte, one that the run adapted to.{foreign}"
 
 
 @dataclass(frozen=True)

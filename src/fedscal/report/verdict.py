@@ -150,8 +150,9 @@ def fallen_sites(run: Run) -> Sequence[str]:
 
 
 def _fallen(run: Run) -> str:
+    """Name the sites that collapsed, unless the run's own verdict does."""
     fallen = fallen_sites(run)
-    if not fallen:
+    if not fallen or _delivery(run):
         return ""
     return f"In the last round predictions collapse to few classes at {some(fallen, NAMED_CLIENTS)}."
 
