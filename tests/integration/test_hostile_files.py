@@ -147,6 +147,11 @@ def reported(path: Path) -> None:
     page.report_page(load_run(path)).encode(errors="replace")
 
 
+def reported_together(path: Path) -> None:
+    """Make the page of a comparison of a run with itself."""
+    page.comparison_page([load_run(path)] * 2).encode(errors="replace")
+
+
 def exported(path: Path) -> None:
     """Open a model as predict does, and write its card."""
     classifier = Classifier.open(path)
@@ -161,7 +166,7 @@ READERS: dict[str, tuple[Read, ...]] = {
     "metrics.jsonl": (resumed, reported, exported),
     "summary.json": (compared, reported, exported),
     "environment.json": (resumed, reported, exported),
-    "audit.json": (exported,),
+    "audit.json": (reported, reported_together, exported),
     "model/last.json": (exported,),
     "model/source.json": (exported,),
     "checkpoints/round-0003/manifest.json": (resumed,),
@@ -174,8 +179,16 @@ AUDIT = {
             "images": 3,
             "adapted": {"right": 1, "accuracy": 33.3, "interval_95": [6.0, 79.0]},
             "source": {"right": 1, "accuracy": 33.3, "interval_95": [6.0, 79.0]},
+            "fixed": 1,
+            "regressed": 1,
+            "p": 1.0,
         }
     ],
+    "model": "last.safetensors",
+    "verdict": "unsure",
+    "sentence": "No difference.",
+    "seen": {"adapted_to": 2, "source": 1},
+    "answers": {"b": {"00ff": True, "01ff": False, "02ff": False}},
 }
 
 

@@ -12,12 +12,16 @@ from PIL import Image
 from torch import Tensor
 
 from fedscal.cli import use
+from fedscal.compare.audit_verdict import site_audit, verdict_on
 from fedscal.core import weights
-from fedscal.core.errors import DataRefused
+from fedscal.core.convert import dump
+from fedscal.core.errors import DataRefused, UsageError
+from fedscal.core.files import sha256_of
 from fedscal.data.benchmark import Benchmark
-from fedscal.deploy.audit import ALL, audit
+from fedscal.deploy.audit import audit, trained_files
 from fedscal.deploy.card import card_text, run_of
 from fedscal.deploy.classifier import Classifier
+from fedscal.experiment.audits import ALL, Audit, SiteAudit
 from fedscal.models.network import Network
 from fedscal.models.store import ModelCard, model_files
 from toys import SIDE, blobs, tiny_network
@@ -115,8 +119,16 @@ def test_the_card_holds_no_markup_of_names_that_users_chose(model: Path, toy_ben
     (model / "spec.toml").write_text('method = "<b>"\n')
     said = {"clients": {evil: {"domain": evil, "images": 9}}, "participants": [], "warnings": [evil]}
     (model / "metrics.jsonl").write_text(json.dumps({"round": 0, **said}) + "\n")
+    found = Audit(
+        model_sha256=Classifier.open(model).card.weights_sha256,
+        sites=[site_audit(evil, [False], [True])],
+        verdict="worse",
+        sentence=f"Worse at {evil}.",
+    )
+    (model / "audit.json").write_text(json.dumps(dump(found)))
     card = card_of(model)
-    assert card.count("&lt;script&gt;alert(1)") == 3, "in the classes, the sites and the warnings"
+    places = ["classes", "sites", "warnings", "sites of the audit", "its sentence", "its warning"]
+    assert card.count("&lt;script&gt;alert(1)") == len(places)
     assert "<" not in card
     assert "[x](" not in card.replace("\\[", "")
     assert "\n# x" not in card
@@ -181,3 +193,164 @@ def test_a_model_alone_has_a_card_without_results(model: Path) -> None:
     card = card_of(model / "model" / "source.safetensors")
     assert "## Results" not in card
     assert "## Limits" in card
+
+
+def answer(fixed: int, regressed: int, both: int, neither: int = 0, site: str = "north") -> SiteAudit:
+    before = [False] * fixed + [True] * regressed + [True] * both + [False] * neither
+    after = [True] * fixed + [False] * regressed + [True] * both + [False] * neither
+    return site_audit(site, after, before)
+
+
+@pytest.mark.parametrize(
+    ("sites", "verdict", "said"),
+    [
+        (
+            [answer(15, 2, 60, 23)],
+            "better",
+            "The adapted model is better: 75.0 % against 62.0 % of 100 images are right, p = 0.0023.",
+        ),
+        (
+            [answer(1, 12, 20, 7)],
+            "worse",
+            "The adapted model is worse at north (52.5 % against 80.0 % of 40 images are right, p = 0.0034): "
+            "do not use it there.",
+        ),
+        (
+            [answer(1, 1, 20, 18)],
+            "unsure",
+            "No difference beyond chance can be seen: 52.5 % against 52.5 % of 40 images are right, p = 1. "
+            "About 120 more labelled images would show a difference of 5 points; then audit again.",
+        ),
+        (
+            [answer(5, 5, 300, 90)],
+            "unsure",
+            "No difference beyond chance can be seen: 76.2 % against 76.2 % of 400 images are right, p = 1. "
+            "A difference of 5 points would probably have been seen.",
+        ),
+    ],
+)
+def test_an_audit_ends_in_a_sentence(sites: list[SiteAudit], verdict: str, said: str) -> None:
+    assert verdict_on(sites) == (verdict, said)
+
+
+def test_a_site_that_lost_is_named_first_though_all_together_gained() -> None:
+    sites = [answer(40, 1, 20, site="south"), answer(0, 9, 20, site="north"), answer(40, 10, 40, site=ALL)]
+    verdict, said = verdict_on(sites)
+    assert verdict == "worse"
+    assert said.startswith("The adapted model is worse at north (")
+    assert said.endswith("Over all sites: 88.9 % against 55.6 % of 90 images are right, p = 2.4e-05.")
+
+
+def test_without_a_source_model_nothing_is_compared() -> None:
+    verdict, said = verdict_on([site_audit("ward", [True, False], [])])
+    assert verdict == "unsure"
+    assert "there is no source model" in said
+
+
+def fake_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **hashes: list[str]) -> None:
+    monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path / "cache"))
+    for key, known in hashes.items():
+        rows = [{"path": "x", "sha256": sha, "even": False, "bad": None} for sha in known]
+        (tmp_path / "cache" / "images" / key).mkdir(parents=True)
+        (tmp_path / "cache" / "images" / key / "index.json").write_text(json.dumps(rows))
+
+
+def begun_with(model: Path, **images: str) -> None:
+    (model / "spec.toml").write_text('method = "fedsite"\nsource = "art"\n')
+    facts = {"images": images, "data_sha256": "", "spec_sha256": ""}
+    (model / "environment.json").write_text(json.dumps(facts))
+
+
+@pytest.mark.parametrize(
+    ("image", "adapted_to", "source", "said"),
+    [("site", 1, 0, "1 of 9 images are files that the run adapted to"), ("art", 0, 1, "with their labels")],
+)
+def test_images_that_the_run_had_are_known_by_their_hash(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    image: str,
+    adapted_to: int,
+    source: int,
+    said: str,
+) -> None:
+    draw(tmp_path / "ward", Classifier.open(model).classes, 9)
+    had = sha256_of(next((tmp_path / "ward").rglob("*.png")))
+    fake_cache(monkeypatch, tmp_path, **{"site": ["0" * 64], "art": ["1" * 64], image: [had]})
+    begun_with(model, site="site", art="art")
+    run = run_of(Classifier.open(model))
+    seen = audit(opened(model, True), None, tmp_path / "ward", trained_files(run)).seen
+    assert (seen.adapted_to, seen.source) == (adapted_to, source)
+    assert said in seen.sentence(9)
+    begun_with(model, site="site")
+    foreign = audit(
+        opened(model, True), None, tmp_path / "ward", trained_files(run_of(Classifier.open(model)))
+    )
+    assert foreign.seen.source is None
+    assert "What the source model was trained on is not known here." in foreign.seen.sentence(9)
+
+
+def test_what_cannot_be_known_is_said(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_cache(monkeypatch, tmp_path, k=["0" * 64])
+    assert "not part of a run" in str(trained_files(None))
+    begun_with(model)
+    assert "no folder of images" in str(trained_files(run_of(Classifier.open(model))))
+    begun_with(model, here="k", gone="other")
+    assert "no longer in the cache" in str(trained_files(run_of(Classifier.open(model))))
+    draw(tmp_path / "ward", Classifier.open(model).classes, 9)
+    found = audit(opened(model, True), None, tmp_path / "ward", trained_files(None))
+    assert "cannot be known: the model is not part of a run." in found.table().notes[1]
+
+
+def test_the_report_of_a_run_shows_its_audit_and_is_written_anew(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("jinja2")
+    draw(tmp_path / "ward", Classifier.open(model).classes, 9)
+    (model / "spec.toml").write_text('method = "fedsite"\nsource = "a"\n')
+    (model / "report.html").write_text("stale")
+    use.audit(model, tmp_path / "ward")
+    facts = json.loads((model / "audit.json").read_text())
+    assert facts["verdict"] == "unsure", "a value for programs, whatever it is"
+    assert facts["sentence"] in " ".join(capsys.readouterr().out.split())
+    page = (model / "report.html").read_text()
+    assert "Audit on labelled images" in page
+    assert facts["sentence"] in page
+
+
+def test_an_export_does_not_overwrite_another_model_s_file(
+    model: Path, toy_benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    use.export(model, use.Format.SAFETENSORS)
+    use.export(model, use.Format.SAFETENSORS)  # the same once more
+    kept = Path("last.safetensors").read_bytes()
+    save(tmp_path / "other" / "model", "last", tiny_network(seed=7), toy_benchmark)
+    with pytest.raises(UsageError, match=r"last\.safetensors is there already.*--out"):
+        use.export(tmp_path / "other", use.Format.SAFETENSORS)
+    assert Path("last.safetensors").read_bytes() == kept
+    use.export(tmp_path / "other", use.Format.SAFETENSORS, out=Path("other.safetensors"))
+    assert Path("other.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("audited", "warned"), [("", True), ("unsure", True), ("better", False), ("worse", True)]
+)
+def test_a_doubtful_run_warns_whoever_uses_its_model_until_an_audit_knows_better(
+    model: Path, audited: str, warned: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (model / "spec.toml").write_text('method = "fedsite"\n')
+    delivery = {"round": 1, "verdict": "unsure", "reasons": ["more than half changed at north"]}
+    facts = {"rounds": 1, "accuracy": {}, "seconds": {"adapt": 1.0}, "delivery": delivery}
+    (model / "summary.json").write_text(json.dumps(facts))
+    classifier = Classifier.open(model)
+    if audited:
+        facts = {"model_sha256": classifier.card.weights_sha256, "sites": []}
+        facts |= {"verdict": audited, "sentence": "Worse at north."}
+        (model / "audit.json").write_text(json.dumps(facts))
+    draw(tmp_path / "ward", classifier.classes, 3)
+    use.predict(model, tmp_path / "ward")
+    said = capsys.readouterr().err
+    assert ("warning: " in said) == warned
+    expected = {"better": "", "worse": "audited: Worse at north."}
+    assert expected.get(audited, f"fedscal audit {model} FOLDER") in said

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fedscal.experiment.delivery import agreement, delivered_round, judge_delivery, with_verdicts
@@ -54,7 +56,19 @@ def test_the_last_round_is_delivered_while_answers_stay_near_the_source_models()
 def test_a_run_that_runs_away_delivers_an_earlier_model(rounds: list[RoundRecord], chosen: int) -> None:
     delivery = judge_delivery([SOURCE, *rounds])
     assert (delivery.round, delivery.verdict) == (chosen, "unsure")
-    assert ("source model with each site's own" in delivery.reasons[0]) == (chosen == 0)
+    assert ("source model with each site's own" in delivery.reasons[-1]) == (chosen == 0)
+
+
+def test_a_collapse_of_one_site_is_named_though_the_others_are_well() -> None:
+    last = record(2, 0.9, 0.9, 0.9)
+    fallen = replace(last.clients["site-1"], effective_classes=2.0)
+    last = replace(last, clients={**last.clients, "site-1": fallen})
+    delivery = judge_delivery([record(0, 1.0, 1.0, 1.0), record(1, 0.9, 0.9, 0.9), last])
+    assert (delivery.round, delivery.verdict, delivery.sites) == (1, "unsure", ["site-1"])
+    assert delivery.reasons == [
+        "the last round collapsed to few classes at site-1",
+        "round 1 is delivered in place of the last round",
+    ]
 
 
 def test_a_round_may_come_back() -> None:

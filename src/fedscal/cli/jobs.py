@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedscal.cli import AllowCode, print_error
-from fedscal.cli.output import print_json, print_plain, print_result, progress, show_tables
+from fedscal.cli.output import (
+    page_if_possible,
+    print_json,
+    print_plain,
+    print_result,
+    progress,
+    show_tables,
+)
 from fedscal.compare import grid
 from fedscal.core import files
 from fedscal.core.convert import dump
@@ -108,7 +115,7 @@ def show(directory: RunDirectory, report: bool, quiet: bool, as_json: bool) -> N
     """Write the report of a finished run and print what came of it."""
     from fedscal.report import write_report
 
-    page = _page(lambda: write_report(directory.path)) if report else None
+    page = page_if_possible(lambda: write_report(directory.path)) if report else None
     if as_json:
         print_json({**dump(directory.summary()), "directory": str(directory.path)})
     elif not quiet:
@@ -116,14 +123,6 @@ def show(directory: RunDirectory, report: bool, quiet: bool, as_json: bool) -> N
         print_plain(f"run: {directory.path}    model: {directory.path / 'model'}")
         if page:
             print_plain(f"report: {page}")
-
-
-def _page(write: Callable[[], Path]) -> Path | None:
-    try:
-        return write()
-    except UsageError as error:  # the page is an extra: what was computed is there without it
-        logging.getLogger(__name__).warning("no page: %s", error)
-        return None
 
 
 def default_out(spec: RunSpec) -> Path:
@@ -165,7 +164,8 @@ def compare(
     tables = compare_tables.all_tables(cells, overall)
     path = compare_tables.write_results(cells, out, "fedscal " + shlex.join(sys.argv[1:]), tables)
     finished = [cell.directory.path for cell in cells if cell.directory.finished]
-    page = _page(lambda: write_comparison(finished, out / "comparison.html", overall)) if finished else None
+    written = partial(write_comparison, finished, out / "comparison.html", overall)
+    page = page_if_possible(written) if finished else None
     if as_json:
         print_json(compare_tables.summaries(cells))
     elif not quiet:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedscal.core.errors import UsageError
 from fedscal.core.table import Table as TextTable
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.metrics import in_short
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 console = Console()
 _WHOLE_STAGE = 1e9
 """Seconds that the time left is reckoned from: all, as one round or run may take hours."""
-_TONES = {"better": "green", "worse": "bold red", "same": "yellow", "unknown": "yellow"}
+_TONES = {"better": "green", "worse": "bold red", "same": "yellow", "unsure": "yellow", "unknown": "yellow"}
 
 
 def print_plain(text: str) -> None:
@@ -37,6 +39,15 @@ def print_plain(text: str) -> None:
 def print_json(value: Any) -> None:
     """Print a value for a program."""
     console.file.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def page_if_possible(write: Callable[[], Path]) -> Path | None:
+    """Write a page; without the extra that it needs, say so: what was computed is there without it."""
+    try:
+        return write()
+    except UsageError as error:
+        logging.getLogger(__name__).warning("no page: %s", error)
+        return None
 
 
 class Bar(Callback):
@@ -114,9 +125,16 @@ def print_result(path: Path) -> None:
     verdict = judge(run)
     if outcome(run).accuracy.labelled:
         console.print(_result_table(run))
-    console.print(Text(verdict.headline, style=_TONES[verdict.tone]))
+    print_verdict(verdict.headline, verdict.tone)
     for sentence in verdict.details:
         console.print(Text(sentence))
+    if verdict.commands:
+        print_plain("\n".join(["next:", *(f"  {command}" for command in verdict.commands)]))
+
+
+def print_verdict(sentence: str, tone: str) -> None:
+    """Print a verdict in its colour; the words say it too."""
+    console.print(Text(sentence, style=_TONES[tone]))
 
 
 def _result_table(run: Run) -> Table:

@@ -11,16 +11,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedscal.cli import AllowCode, print_error
-from fedscal.cli.output import console, print_json, print_plain, progress, table_of
+from fedscal.cli.output import (
+    console,
+    page_if_possible,
+    print_json,
+    print_plain,
+    print_verdict,
+    progress,
+    table_of,
+)
 from fedscal.core import files
 from fedscal.core.convert import dump
 from fedscal.core.errors import UsageError, some
 from fedscal.data.folders.scan import scan
 from fedscal.data.folders.tree import recipe
+from fedscal.experiment.audits import AUDIT
 
 if TYPE_CHECKING:
     from fedscal.deploy.classifier import Classifier
     from fedscal.deploy.predict import Answer
+    from fedscal.experiment.audits import Audit
     from fedscal.experiment.load import Run
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run directory, or a model's .safetensors.")]
@@ -119,26 +129,40 @@ def audit(
 ) -> None:
     """Check a model on a few labelled images, beside the source model if it is a run's; nothing is trained.
 
-    The numbers are kept in the run directory (audit.json), and the model card shows them.
+    It ends in a sentence. The numbers are kept in the run directory (audit.json); report and model card show
+    them, and runs that were audited on the same images can be compared: fedscal report RUN RUN.
     """
     from fedscal.deploy.audit import audit as audited
-    from fedscal.deploy.card import AUDIT, run_of
+    from fedscal.deploy.audit import trained_files
+    from fedscal.deploy.card import run_of
     from fedscal.deploy.classifier import Classifier
 
     classifier = Classifier.open(model, device.value, network)
+    run = run_of(classifier)
+    _warn(classifier, run)
     before = classifier.path.with_name("source.safetensors")
     known = before.exists() and before != classifier.path
     source = Classifier.open(before, device.value, network) if known else None
-    found = audited(classifier, source, folder)
-    facts = dump(found)
-    if run := run_of(classifier):
-        files.write_json(run.path / AUDIT, facts)
+    found = audited(classifier, source, folder, trained_files(run))
+    page = _keep(found, run) if run else None
     if as_json:
-        print_json(facts)
+        print_json(dump(found))
         return
     table = found.table()
     console.print(table_of(table.header, table.rows, table.title))
     print_plain("\n".join(table.notes))
+    print_verdict(found.sentence, found.verdict)
+    if page:
+        print_plain(f"report: {page}")
+
+
+def _keep(found: Audit, run: Run) -> Path | None:
+    """Write an audit into its run, and a report that is there anew: the old one does not know of it."""
+    from fedscal.report import write_report
+
+    files.write_json(run.path / AUDIT, dump(found))
+    there = (run.path / "report.html").exists()
+    return page_if_possible(lambda: write_report(run.path)) if there else None
 
 
 def export(
@@ -166,10 +190,21 @@ def export(
         print_error(f"warning: with the source's statistics; --site gives it those of {some(list(known), 3)}")
     stem = f"{classifier.path.stem}-{site}" if site else classifier.path.stem
     path = out or Path(f"{stem}.{format_.value}")
+    if out is None:
+        _refuse_anothers(path, classifier)
     card = card_text(classifier, run).encode()
     said = _as_onnx(classifier, path) if format_ is Format.ONNX else _as_safetensors(classifier, path)
     files.write_bytes(path.with_suffix(".md"), card)  # last: no card without its model
     print_plain(f"{path.with_suffix('.md')}\n{said}")
+
+
+def _refuse_anothers(path: Path, classifier: Classifier) -> None:
+    """Refuse a name that was not asked for if it is taken, unless by an earlier export of the same model."""
+    taken = [file for file in (path, path.with_suffix(".md"), path.with_suffix(".json")) if file.exists()]
+    card = path.with_suffix(".md")
+    same = card.is_file() and classifier.card.weights_sha256 in card.read_text(errors="replace")
+    if taken and not same:
+        raise UsageError(f"{taken[0]} is there already, and not of this model; give another name with --out.")
 
 
 def _as_onnx(classifier: Classifier, path: Path) -> str:

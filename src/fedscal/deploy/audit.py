@@ -1,113 +1,103 @@
-"""Evaluate an adapted model on a few labelled images of the sites, which are never used for training."""
+"""Ask models about a few labelled images of the sites, which are never used for training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from fedscal.compare.significance import sign_test_p, wilson
+from fedscal.compare.audit_verdict import site_audit, verdict_on
+from fedscal.core import files
 from fedscal.core.errors import DataRefused, nearest
-from fedscal.core.table import Table
-from fedscal.core.text import percent
+from fedscal.data.folders.decoded import known_hashes
 from fedscal.data.folders.scan import scan
 from fedscal.data.folders.tree import File, Tree, as_one_domain
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.predict import ask
 from fedscal.deploy.site import sites_of, use_images, use_site
+from fedscal.experiment.audits import ALL, Audit, Seen
+from fedscal.experiment.load import Run
 
-ALL = "all sites"
-_HEADER = ("site", "images", "source model", "adapted model", "fixed / regressed", "p")
-_NOTES = (
-    "In brackets Wilson's 95 % interval. Fixed: wrong before and right now; regressed: the other way round. "
-    "p: exact sign test on these two. The images were not used for anything else.",
-)
+_KEY = 16
+"""Hexadecimal digits that tell the images of an audit apart."""
 
 
 @dataclass(frozen=True)
-class Share:
-    """How many answers are right, in percent, with Wilson's interval."""
+class Trained:
+    """The sha256 of the files that a run had: the sites', and the source's unless its model was given."""
 
-    right: int
-    accuracy: float
-    interval_95: tuple[float, float]
-
-    @classmethod
-    def of(cls, right: Sequence[bool]) -> Share:
-        """Count answers."""
-        return cls(sum(right), 100 * sum(right) / len(right), wilson(sum(right), len(right)))
-
-    def __str__(self) -> str:
-        low, high = self.interval_95
-        return f"{percent(self.accuracy)} [{low:.1f}, {high:.1f}]"
+    sites: Collection[str]
+    source: Collection[str] | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class SiteAudit:
-    """Two models' answers to the same labelled images of a site.
+def trained_files(run: Run | None) -> Trained | str:
+    """Return what files a run had, or in words why that cannot be known.
 
-    Attributes:
-        source: the source model, if there is one; the other fields compare the two.
-        fixed: answers that were wrong and are right now.
-        regressed: answers that were right and are wrong now.
-        p: of the exact sign test on these two.
+    The hashes were made when the images were decoded, and are in the cache beside the pixels. They are not
+    kept in the run directory: whoever is given it could tell which images a site holds.
     """
-
-    site: str
-    images: int
-    adapted: Share
-    source: Share | None = None
-    fixed: int | None = None
-    regressed: int | None = None
-    p: float | None = None
-
-    @classmethod
-    def of(cls, site: str, after: Sequence[bool], before: Sequence[bool]) -> SiteAudit:
-        """Compare the answers of two models, ``before`` empty if there is no source model."""
-        counted = cls(site=site, images=len(after), adapted=Share.of(after))
-        if not before:
-            return counted
-        pairs = list(zip(before, after, strict=True))
-        fixed, regressed = (
-            sum(new and not old for old, new in pairs),
-            sum(old and not new for old, new in pairs),
-        )
-        chance = sign_test_p(fixed, regressed)
-        return replace(counted, source=Share.of(before), fixed=fixed, regressed=regressed, p=chance)
-
-    def cells(self) -> list[str]:
-        """Return the row's text."""
-        compared = ["", "", ""]
-        if self.source:
-            compared = [str(self.source), f"{self.fixed} / {self.regressed}", f"{self.p:.2g}"]
-        return [self.site, str(self.images), compared[0], str(self.adapted), *compared[1:]]
+    if run is None:
+        return "the model is not part of a run"
+    keys = run.environment.images if run.environment else {}
+    if not keys:
+        return "the run has no folder of images on this machine"
+    found = {domain: known_hashes(key) for domain, key in keys.items()}
+    hashes = {domain: known for domain, known in found.items() if known is not None}
+    if len(hashes) < len(found):
+        return "the run's decoded images are no longer in the cache of this machine"
+    source = hashes.pop(run.fact("source"), None)
+    return Trained(frozenset(chain.from_iterable(hashes.values())), source)
 
 
-@dataclass(frozen=True)
-class Audit:
-    """``audit.json``: the sites of an audit, and which model was audited."""
-
-    model_sha256: str
-    sites: Sequence[SiteAudit]
-
-    def table(self) -> Table:
-        """Return the audit as a table."""
-        return Table("Audit on labelled images", _HEADER, [site.cells() for site in self.sites], _NOTES)
-
-
-def audit(adapted: Classifier, source: Classifier | None, folder: Path) -> Audit:
+def audit(
+    adapted: Classifier, source: Classifier | None, folder: Path, trained: Trained | str = "nobody looked"
+) -> Audit:
     """Ask the models about ``folder/<site>/<class>/*`` or ``folder/<class>/*``; then a row for all sites."""
     answers: dict[str, tuple[list[bool], list[bool]]] = {}
-    for site, labelled in _labelled(scan(folder), adapted.classes).items():
-        before = list(_right(source, labelled)) if source else []
-        answers[site] = list(_right(_at(adapted, site, labelled), labelled)), before
-    if len(answers) > 1:
-        columns = zip(*answers.values(), strict=True)
-        after, before = (list(chain.from_iterable(parts)) for parts in columns)
-        answers[ALL] = after, before
-    sites = [SiteAudit.of(site, after, before) for site, (after, before) in answers.items()]
-    return Audit(adapted.card.weights_sha256, sites)
+    labelled = _labelled(scan(folder), adapted.classes)
+    for site, images in labelled.items():
+        before = list(_right(source, images)) if source else []
+        answers[site] = list(_right(_at(adapted, site, images), images)), before
+    hashes = {site: [files.sha256_of(file.path) for file in images] for site, images in labelled.items()}
+    sites = [site_audit(site, after, before) for site, (after, before) in _with_all(answers).items()]
+    verdict, sentence = verdict_on(sites)
+    return Audit(
+        model_sha256=adapted.card.weights_sha256,
+        sites=sites,
+        model=adapted.path.name,
+        verdict=verdict,
+        sentence=sentence,
+        seen=_seen(list(chain.from_iterable(hashes.values())), trained),
+        answers={
+            site: dict(zip(map(_key, hashes[site], images), answers[site][0], strict=True))
+            for site, images in labelled.items()
+        },
+    )
+
+
+def _with_all(
+    answers: Mapping[str, tuple[list[bool], list[bool]]],
+) -> Mapping[str, tuple[list[bool], list[bool]]]:
+    """Add the answers of all sites together, if there are several."""
+    if len(answers) < 2:
+        return answers
+    after, before = (list(chain.from_iterable(parts)) for parts in zip(*answers.values(), strict=True))
+    return {**answers, ALL: (after, before)}
+
+
+def _key(sha256: str, file: File) -> str:
+    """Return what two audits know an image again by: its bytes and the label that somebody gave it."""
+    return files.sha256(f"{sha256} {file.label}".encode())[:_KEY]
+
+
+def _seen(hashes: Sequence[str], trained: Trained | str) -> Seen:
+    if isinstance(trained, str):
+        return Seen(unknown=trained)
+    return Seen(
+        adapted_to=sum(sha in trained.sites for sha in hashes),
+        source=None if trained.source is None else sum(sha in trained.source for sha in hashes),
+    )
 
 
 def _at(adapted: Classifier, site: str, labelled: Sequence[File]) -> Classifier:
@@ -122,7 +112,7 @@ def _at(adapted: Classifier, site: str, labelled: Sequence[File]) -> Classifier:
 def _labelled(tree: Tree, classes: Sequence[str]) -> Mapping[str, Sequence[File]]:
     """Return the files by site; folders that are named like classes are the classes of one site."""
     sites = as_one_domain(tree, tree.root.name).domains
-    for name in sorted({file.label or "" for files in sites.values() for file in files}):
+    for name in sorted({file.label or "" for images in sites.values() for file in images}):
         if name not in classes:
             raise DataRefused(f"{tree.root}: '{name}' is no class of the model{nearest(name, classes)}")
     return sites

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from fedscal.core.convert import convert
 from fedscal.core.errors import ModelRefused
 from fedscal.core.table import Table, as_markdown
 from fedscal.core.text import decimals, percent, signed
 from fedscal.data.views import AugmentedViews
-from fedscal.deploy.audit import Audit, SiteAudit
 from fedscal.deploy.classifier import Classifier
+from fedscal.experiment.audits import AUDIT, Audit, SiteAudit
 from fedscal.experiment.load import Run, load_run
 from fedscal.experiment.outcome import client_rows, domain_rows, outcome, warnings
 from fedscal.experiment.records import ClientRecord
 from fedscal.methods import METHODS
-from fedscal.models.store import read_card, read_json
+from fedscal.models.store import read_card
 
-AUDIT = "audit.json"
-"""The file in a run directory to which ``fedscal audit`` writes and from which the card reads."""
 _LIMITS = (
     "It was adapted without labels. Accuracy is known only where a table above gives it; low entropy and "
     "other label-free signals do not prove that answers are right.",
@@ -52,12 +50,31 @@ def run_of(classifier: Classifier) -> Run | None:
 
 def doubts(classifier: Classifier, run: Run) -> list[str]:
     """Return reasons to prefer another model to this one; none if the run gives no warning."""
-    reasons = [f"the run warned: {text}" for text in warnings(run)]
+    reasons = [*_judged(classifier, run), *(f"the run warned: {text}" for text in warnings(run))]
     chosen = run.summary.selected_round if run.summary else None
     selected = classifier.path.with_name("selected.safetensors")
     if classifier.path.stem == "last" and chosen not in (None, run.last_round) and selected.exists():
         reasons.append(f"without labels one would rather choose round {chosen}: {selected}")
     return reasons
+
+
+def _judged(classifier: Classifier, run: Run) -> Iterator[str]:
+    """Give the verdict of an audit of this model if it knows, else the run's own, unless it is good."""
+    audit, delivery = _audit_of(classifier, run), run.summary.delivery if run.summary else None
+    if audit and audit.verdict in {"better", "worse"}:
+        if audit.verdict == "worse":
+            yield f"audited: {audit.sentence}"
+    elif delivery and delivery.verdict != "better" and classifier.path.stem != "source":
+        yield (
+            f"the run's verdict on its model is '{delivery.verdict}': {'; '.join(delivery.reasons)}. "
+            f"Check it on labelled images: fedscal audit {shlex.quote(str(run.path))} FOLDER"
+        )
+
+
+def _audit_of(classifier: Classifier, run: Run) -> Audit | None:
+    """Return the run's last audit if it was one of this model."""
+    found = run.audit
+    return found if found and found.model_sha256 == classifier.card.weights_sha256 else None
 
 
 def _identity(classifier: Classifier, run: Run | None) -> Iterator[str]:
@@ -126,18 +143,13 @@ def _moment(round_: int, last: int) -> str:
 
 def _audit(classifier: Classifier, run: Run) -> Iterator[str]:
     """Show the last audit, if it was one of this model."""
-    path = run.path / AUDIT
-    value = read_json(path) if path.exists() else {}
-    if value.get("model_sha256") != classifier.card.weights_sha256:
-        return
-    try:
-        sites = convert(value, Audit).sites
-    except ValueError as error:
-        raise ModelRefused(
-            f"{path} is not what fedscal audit writes: {error}. Remove it, or audit again."
-        ) from error
-    if sites:
-        yield _table("Audit on labelled images that training never saw", _audit_rows(sites))
+    for note in run.notes:
+        if note.startswith(AUDIT):
+            raise ModelRefused(f"{run.path}: {note} Remove it, or audit again.")
+    audit = _audit_of(classifier, run)
+    if audit and audit.sites:
+        yield _table("Audit on labelled images", _audit_rows(audit.sites))
+        yield as_markdown(f"{audit.sentence} {audit.seen.sentence(audit.images)}")
 
 
 def _doubts(classifier: Classifier, run: Run) -> Iterator[str]:

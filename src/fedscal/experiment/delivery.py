@@ -66,29 +66,36 @@ def judge_delivery(records: Sequence[RoundRecord]) -> Delivery:
     broken = doubtful_source(records[0].clients)
     if broken:
         return Delivery(chosen, "do not use", broken)
-    reasons = [*_doubts(chosen, records), *_doubtful_sites(delivered)]
-    return Delivery(chosen, "unsure" if reasons else "better", reasons)
+    fallen = sorted(collapsed(records[-1], records[0]))
+    strange, small = _strange(delivered), _small(delivered)
+    reasons = [*_doubts(chosen, records, fallen), *_doubtful_sites(strange, small)]
+    sites = sorted({*fallen, *strange, *small})
+    return Delivery(chosen, "unsure" if reasons else "better", reasons, sites)
 
 
-def _doubts(chosen: int, records: Sequence[RoundRecord]) -> list[str]:
+def _doubts(chosen: int, records: Sequence[RoundRecord], fallen: Sequence[ClientId]) -> list[str]:
+    """Say what is wrong with the last round: a site at which it collapsed is named."""
     last = records[-1]
-    if chosen == last.round:
-        return []
-    kept = f"round {chosen}" if chosen else "the source model with each site's own statistics"
-    return [
-        f"the last round answers like the source model for {agreement(last):.0%} of the images only, or "
-        f"collapsed at a site; {kept} is delivered in its place"
-    ]
+    reasons = [f"the last round collapsed to few classes at {some(fallen, _NAMED)}"] if fallen else []
+    if chosen != last.round:
+        if agreement(last) < _AGREE:
+            share = f"{agreement(last):.0%}"
+            reasons.append(f"the last round answers like the source model for {share} of the images only")
+        kept = f"round {chosen}" if chosen else "the source model with each site's own statistics"
+        reasons.append(f"{kept} is delivered in place of the last round")
+    return reasons
 
 
-def _doubtful_sites(delivered: RoundRecord) -> list[str]:
-    strange: list[ClientId] = []
-    small: list[ClientId] = []
-    for client, row in sorted(delivered.clients.items()):
-        if not telling(row):
-            small.append(client)
-        elif row.agreement < _SITE_AGREES:
-            strange.append(client)
+def _strange(delivered: RoundRecord) -> list[ClientId]:
+    rows = sorted(delivered.clients.items())
+    return [client for client, row in rows if telling(row) and row.agreement < _SITE_AGREES]
+
+
+def _small(delivered: RoundRecord) -> list[ClientId]:
+    return [client for client, row in sorted(delivered.clients.items()) if not telling(row)]
+
+
+def _doubtful_sites(strange: Sequence[ClientId], small: Sequence[ClientId]) -> list[str]:
     reasons = []
     if strange:
         reasons.append(f"more than half of the answers changed at {some(strange, _NAMED)}")

@@ -12,9 +12,12 @@ from fedscal.core.convert import Misfit, convert, in_short
 from fedscal.core.documents import read_json, read_toml
 from fedscal.core.errors import UsageError
 from fedscal.core.options import Value
+from fedscal.experiment.audits import AUDIT, Audit
 from fedscal.experiment.journal import Journal
 from fedscal.experiment.records import Environment, RoundRecord, RunSummary
 
+_OPTIONAL = ("summary.json", AUDIT)
+"""What is missing without a fault: a run may be unfinished, which the page says better, or not audited."""
 FILES = ("spec.toml", "metrics.jsonl", "summary.json")
 T = TypeVar("T")
 
@@ -29,6 +32,7 @@ class Run:
         rounds: The rounds; round 0 is the source model.
         summary: The final result, if the run has come to its end.
         environment: The versions and the machine.
+        audit: What labelled images said about it, if it was audited.
         notes: What could not be read, in sentences.
     """
 
@@ -37,6 +41,7 @@ class Run:
     rounds: Sequence[RoundRecord]
     summary: RunSummary | None
     environment: Environment | None
+    audit: Audit | None = None
     notes: Sequence[str] = ()
 
     @property
@@ -79,21 +84,21 @@ def load_run(path: Path) -> Run:
         rounds=Journal(path / "metrics.jsonl").salvage(notes),
         summary=_document(path / "summary.json", RunSummary, notes),
         environment=_document(path / "environment.json", Environment, notes),
+        audit=_document(path / AUDIT, Audit, notes, whole=True),
         notes=notes,
     )
 
 
-def _document(path: Path, kind: type[T], notes: list[str]) -> T | None:
-    """Read a TOML or JSON table; note what is missing or cannot be read."""
+def _document(path: Path, kind: type[T], notes: list[str], whole: bool = False) -> T | None:
+    """Read a TOML or JSON table; note what is missing or cannot be read; ``whole``: all of it or nothing."""
     if not path.is_file():
-        # A missing summary is what makes a run unfinished: the page says that by itself, and better.
-        if path.name != "summary.json":
+        if path.name not in _OPTIONAL:
             notes.append(f"{path.name} is missing.")
         return None
     faults: list[Misfit] = []
     try:
         value = read_toml(path) if path.suffix == ".toml" else read_json(path)
-        made = convert(value, kind, faults=faults)
+        made = convert(value, kind, faults=None if whole else faults)
     except (OSError, ValueError):
         notes.append(f"{path.name} cannot be read and was left out.")
         return None

@@ -178,11 +178,16 @@ class ClientModels:
 
 @dataclass(frozen=True)
 class Delivery:
-    """The round whose model a run delivers by a choice without labels, and how far to trust it."""
+    """The round whose model a run delivers by a choice without labels, and how far to trust it.
+
+    Attributes:
+        sites: those that need a look, which the reasons name or count.
+    """
 
     round: int
     verdict: Literal["better", "unsure", "do not use"]
     reasons: Sequence[str] = ()
+    sites: Sequence[ClientId] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

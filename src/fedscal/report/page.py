@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedscal.compare import comparison
+from fedscal.compare import audited, comparison
 from fedscal.core import text
 from fedscal.core.convert import dump
 from fedscal.core.table import Table
@@ -96,6 +96,7 @@ def report_page(run: Run) -> str:
         title=f"{described(run.fact('method'))} on {run.fact('benchmark')}, source {source}",
         standing=standing(run),
         verdict=judge(run),
+        audit=run.audit,
         outcome=model.outcome(run),
         domains=model.domain_rows(run),
         clients=model.client_rows(run),
@@ -114,6 +115,7 @@ def comparison_page(runs: Sequence[Run], overall: Table | None = None) -> str:
     """Return the page over several runs."""
     compared, left_out = comparison.usable(runs)
     tables = comparison.source_tables(compared)
+    left_out = {str(run.path): left_out[str(run.path)] for run in runs if _left_out(run, left_out)}
     return _render(
         "comparison.html",
         title="Comparison of methods",
@@ -124,10 +126,16 @@ def comparison_page(runs: Sequence[Run], overall: Table | None = None) -> str:
         leaderboards=list(comparison.leaderboards(tables)),
         overall=overall,
         left_out=left_out,
+        audits=audited.audit_tables(runs),
         tables=[(table.table(), _method_figures(table, index)) for index, table in enumerate(tables)],
         differences=comparison.differences(compared),
         repeated=comparison.repeated(tables),
     )
+
+
+def _left_out(run: Run, reasons: Mapping[str, str]) -> bool:
+    """Whether a run is in no table: one without labels may be in one of the audits."""
+    return str(run.path) in reasons and not audited.has_audit(run)
 
 
 def tables_page(

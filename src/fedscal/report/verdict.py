@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from fedscal.core.errors import some
 from fedscal.core.text import count, decimals, percent, signed
+from fedscal.data.registry import BENCHMARKS
+from fedscal.data.remote import PREFIX
 from fedscal.experiment.load import Run
-from fedscal.experiment.metrics import Outcome
+from fedscal.experiment.metrics import Outcome, collapsed
 from fedscal.experiment.outcome import (
     Change,
     client_rows,
@@ -31,14 +35,16 @@ class Verdict:
     """One or two sentences, and details.
 
     Attributes:
-        tone: ``better``, ``worse``, ``same`` or ``unknown``.
+        tone: ``better``, ``worse``, ``same``, ``unsure`` or ``unknown``.
         headline: The verdict.
         details: Further sentences, in order of weight.
+        commands: What to type next, with what it is for.
     """
 
     tone: str
     headline: str
     details: Sequence[str] = ()
+    commands: Sequence[str] = ()
 
 
 def judge(run: Run) -> Verdict:
@@ -50,10 +56,21 @@ def judge(run: Run) -> Verdict:
         rows = [row for row in domain_rows(run) if row.name != AVERAGE]
         moment = "(last round)" if run.finished else f"(round {run.last_round}, the last so far)"
         tone, headline = _accuracy(rows, result, moment)
+        tone = "unsure" if tone != "worse" and (_refused(run) or fallen_sites(run)) else tone
+    elif run.audit and run.audit.judges_adapted:
+        tone, headline = run.audit.verdict, run.audit.sentence
     else:
         tone, headline = _label_free(run)
-    details = (_clients(run), _choice(result), _own(run, result), _trouble(run))
-    return Verdict(tone, headline, [sentence for sentence in details if sentence])
+    details = (
+        _fallen(run),
+        _own_verdict(run),
+        _clients(run),
+        _choice(result),
+        _own(run, result),
+        _trouble(run),
+    )
+    said = [sentence for sentence in details if sentence and sentence not in headline]
+    return Verdict(tone, headline, said, next_commands(run))
 
 
 def standing(run: Run) -> str:
@@ -96,29 +113,90 @@ _DELIVERIES = {
         "Probably better than the source model: at every site its answers stay near the source model's, as "
         "in the runs that gained.",
     ),
-    "unsure": ("unknown", "Unsure whether the model got better."),
-    "do not use": ("worse", "Do not use this model before you have checked it."),
+    "unsure": ("unsure", "Unsure whether the model got better."),
+    "do not use": ("worse", "Do not use this model before you have checked it on labelled images."),
 }
 
 
-def _delivery(delivery: Delivery) -> str:
-    """Say what a run delivers by its choice without labels, why, and what to do."""
+def _delivery(run: Run) -> Delivery | None:
+    return run.summary.delivery if run.summary and run.finished else None
+
+
+def _because(delivery: Delivery) -> str:
     why = "; ".join(delivery.reasons)
-    reasons = f" Why: {why}." if why else ""  # names of sites stay as they are written
-    return f"{_DELIVERIES[delivery.verdict][1]}{reasons} Check it on 50 labelled images: fedscal audit."
+    return f" Why: {why}." if why else ""  # names of sites stay as they are written
+
+
+def _own_verdict(run: Run) -> str:
+    """Say the run's verdict without labels where labels, or an audit, gave the headline."""
+    delivery = _delivery(run)
+    known = outcome(run).accuracy.labelled or (run.audit and run.audit.judges_adapted)
+    if not delivery or not known:
+        return ""
+    moment = f"round {delivery.round}" if delivery.round else "the source model"
+    return f"Without labels the run delivers {moment}, verdict “{delivery.verdict}”.{_because(delivery)}"
+
+
+def _refused(run: Run) -> bool:
+    delivery = _delivery(run)
+    return delivery is not None and delivery.verdict == "do not use"
+
+
+def fallen_sites(run: Run) -> Sequence[str]:
+    """Return the clients whose predictions collapsed in the last round: an average hides one of them."""
+    if run.last_round == 0 or not run.rounds:
+        return []
+    return sorted(collapsed(run.rounds[-1], run.rounds[0]))
+
+
+def _fallen(run: Run) -> str:
+    """Name the sites that collapsed, unless the run's own verdict does."""
+    fallen = fallen_sites(run)
+    if not fallen or _delivery(run):
+        return ""
+    return f"In the last round predictions collapse to few classes at {some(fallen, NAMED_CLIENTS)}."
+
+
+def next_commands(run: Run) -> Sequence[str]:
+    """Return what to type next about a finished run on somebody's own images, with real paths."""
+    clients, benchmark = (str(run.spec.get(key) or "") for key in ("clients", "benchmark"))
+    if not run.finished or not (clients or benchmark not in {"", *BENCHMARKS}):
+        return []
+    path, delivery = shlex.quote(str(run.path)), _delivery(run)
+    audit = f"fedscal audit {path} FOLDER  # labelled images, FOLDER/<site>/<class>/*: 50 a site tell much"
+    use = f"fedscal predict {path} IMAGES --out answers.csv  # a label for each image"
+    looks = [_look(run, clients, site) for site in delivery.sites] if delivery else []
+    found = [command for command in looks if command][:NAMED_CLIENTS]
+    decided = run.audit and run.audit.judges_adapted and run.audit.verdict != "unsure"
+    return [*found, *([] if decided else [audit]), use]
+
+
+def _look(run: Run, clients: str, site: str) -> str:
+    """Return how to look at the answers at a site, if its images are a folder of the run's."""
+    if not clients or clients.startswith(PREFIX):
+        return ""
+    answers = shlex.quote(f"{site}.csv")
+    kept = f" --site {shlex.quote(site)}" if run.spec.get("statistics") == "site" else ""
+    images = shlex.quote(str(Path(clients) / site))
+    return (
+        f"fedscal predict {shlex.quote(str(run.path))} {images}{kept} --out {answers}  # look at its answers"
+    )
 
 
 def _label_free(run: Run) -> tuple[str, str]:
     """Give the verdict of a run that made one; else say that accuracy is unknown, and the signals."""
-    if run.summary and run.summary.delivery:
-        return _DELIVERIES[run.summary.delivery.verdict][0], _delivery(run.summary.delivery)
+    if delivery := _delivery(run):
+        tone, words = _DELIVERIES[delivery.verdict]
+        return tone, f"{words}{_because(delivery)}"
     curves = series(run, lambda line: line.signals)
     names = [name for name in SIGNALS if name in curves and math.isfinite(curves[name][-1])]
     moved = [f"{name} {decimals(curves[name][0])} → {decimals(curves[name][-1])}" for name in names]
     text = f" Label-free signals, source model → round {run.last_round}: {', '.join(moved)}." if moved else ""
-    return "unknown", (
-        "Accuracy is unknown: this run has no labels, so nobody can say from it whether the model got better "
-        f"or worse.{text}"
+    fallen = _fallen(run)
+    beware = f"Do not use this model before you have checked it. {fallen} " if fallen else ""
+    return "worse" if fallen else "unknown", (
+        f"{beware}Accuracy is unknown: this run has no labels, so nobody can say from it whether the model "
+        f"got better or worse.{text}"
     )
 
 

@@ -121,6 +121,15 @@ def changes(key: str, now: Decoded) -> Iterator[str]:
             yield f"{path} was changed"
 
 
+def known_hashes(key: str) -> frozenset[str] | None:
+    """Return the sha256 of the files whose images are under a key; None if the cache does not have them."""
+    try:
+        rows = _index(files.cache_dir("images", key))
+    except (OSError, DataRefused):
+        return None
+    return frozenset(row.sha256 for row in rows if row.sha256)
+
+
 def _index(folder: Path) -> tuple[_Row, ...]:
     path = folder / "index.json"
     try:
