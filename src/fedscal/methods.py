@@ -125,6 +125,7 @@ METHODS: dict[str, Method] = {
         defaults={
             "statistics": "site",
             "class_shares": "site",
+            "statistics_prior": 4.0,
             "pretrain_views": "both",
             "least_participants": 10,
             # What is learned from neighbours goes too far on some sites; the way there is what helps all.

@@ -54,7 +54,7 @@ class RunSpec:
         "trained", "the backbone: trained and sent, or as it came, its features computed once", later=True
     )
     feature_views: int = option(
-        3,
+        2,
         "strong views of each image whose features are kept for a frozen trunk",
         low=1,
         high=100,

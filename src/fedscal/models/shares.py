@@ -5,9 +5,10 @@ classes answers better: p(y | x) is proportional to p_model(y | x) pi_y / a_y, w
 training. Expectation-maximisation finds them without labels: pi <- the mean of p(y | x) over the site's images (Saerens, Latinne, Decaestecker: Adjusting the
 Outputs of a Classifier to New a Priori Probabilities. Neural Computation 2002).
 
-Answers that are wrong in the same way make shares, too, where there are none. Such a mistake is milder than what
-sites with unlike classes show, so shares are trusted only as far as they are far from equal. docs/methods.md has
-the measurements behind the numbers below.
+Answers that are wrong in the same way look like unlike classes, too. Such mistakes are milder than what sites with
+unlike classes show, unless the model knows next to nothing. So shares are trusted as far as the answers are far from
+equally spread, and not at all if the model is sure of hardly any. docs/methods.md has the measurements behind the
+numbers below.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from torch import Tensor
 
 _CONFIDENCE = 0.7
 """Logits are scaled until the mean confidence is this: models differ in how sure they are."""
-_EQUAL, _UNLIKE = 0.75, 0.55
-"""Effective share of the classes from which on a site counts as equal, and below which its shares are believed."""
+_EQUAL, _UNLIKE = 0.82, 0.67
+"""Effective share of the classes among the answers from which on they count as equal, and up to which as unlike."""
+_UNSURE, _SURE = 0.2, 0.35
+"""A model whose logits must be divided by less than the first knows too little; from the second on, enough."""
 _PSEUDO_IMAGES = 0.01
 """The part of all shares that is as before whatever the images say: no class is impossible."""
 _STEPS, _CLOSE = 200, 1e-6
@@ -78,7 +81,8 @@ def estimate_shares(logits: Tensor, assumed: Tensor | None = None) -> ClassShare
     assumed = equal if assumed is None else torch.lerp(assumed.double(), equal, _PSEUDO_IMAGES)
     temperature = _temperature(logits)
     shares = _expectation_maximisation(torch.softmax(logits / temperature, dim=1), assumed)
-    return ClassShares(shares, assumed, _trust(shares, len(logits)), temperature)
+    trust = _unlikeness(logits) * _ramp(temperature, _UNSURE, _SURE)
+    return ClassShares(shares, assumed, trust, temperature)
 
 
 def _temperature(logits: Tensor) -> float:
@@ -102,12 +106,18 @@ def _expectation_maximisation(probabilities: Tensor, assumed: Tensor) -> Tensor:
     return shares
 
 
-def _trust(shares: Tensor, images: int) -> float:
-    """Return how far shares are from equal ones, in which few images are expected to differ by chance.
+def _unlikeness(logits: Tensor) -> float:
+    """Return how far the answers are from equally spread: 0 if the classes count as equal, 1 if as unlike.
 
-    The entropy of the shares of n images is too low by (J - 1) / 2n on average (Miller 1955).
+    Few images are spread unequally by chance: the entropy of n answers is too low by (J - 1) / 2n on average
+    (Miller 1955).
     """
-    classes = len(shares)
-    entropy = float(-torch.xlogy(shares, shares).sum()) + (classes - 1) / (2 * images)
-    effective = math.exp(entropy) / classes
-    return min(1.0, max(0.0, (_EQUAL - effective) / (_EQUAL - _UNLIKE)))
+    images, classes = logits.shape
+    counted = torch.bincount(logits.argmax(dim=1), minlength=classes).double() / images
+    entropy = float(-torch.xlogy(counted, counted).sum()) + (classes - 1) / (2 * images)
+    return 1 - _ramp(math.exp(entropy) / classes, _UNLIKE, _EQUAL)
+
+
+def _ramp(value: float, low: float, high: float) -> float:
+    """Return 0 up to ``low``, 1 from ``high`` on, and in between what lies in between."""
+    return min(1.0, max(0.0, (value - low) / (high - low)))
