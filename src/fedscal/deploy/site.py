@@ -53,10 +53,11 @@ class _Pictures:
 def sites_of(classifier: Classifier) -> dict[str, Path]:
     """Return the sites whose statistics were kept for this model, with their files.
 
-    Those of BatchNorm are of one round's activations; those of a frozen trunk's features serve every round's.
+    Statistics of activations that training moves are of one round's model; those of a frozen trunk's features
+    serve every round's.
     """
     paths = sorted((classifier.path.parent / SITES).glob("*.safetensors"))
-    if classifier.module.network.standardise is None:
+    if classifier.module.network.features_move:
         paths = [path for path in paths if read_card(str(path)).round == classifier.card.round]
     return {path.stem: path for path in paths}
 
@@ -83,7 +84,7 @@ def use_images(classifier: Classifier, paths: Sequence[Path]) -> str:
             f"({ENOUGH} are enough)"
         )
     module = classifier.module
-    SiteStatistics(prior).apply(module.network, _Pictures(paths, classifier), module.views.evaluate)
+    SiteStatistics(prior).apply(module.network, _Pictures(paths, classifier), module.network_sees)
     return f"with the statistics of these {len(paths)} images"
 
 

@@ -35,7 +35,8 @@ class ModelCard:
         made_from: all that decides the bits of a source model.
         plugins: modules of users that its network comes from.
         statistics_prior: for a model whose sites use statistics of their own, see ``models.statistics``.
-        trunk_sha256: the weights of a frozen backbone, which are not in the file; None: it holds them all.
+        trunk_sha256: the frozen weights of a backbone, which are not in the file; None: it holds them all.
+        thaw: the last blocks of that backbone that were trained; the file holds these.
         others: keys that other programs have added.
     """
 
@@ -54,6 +55,7 @@ class ModelCard:
     plugins: str = ""
     statistics_prior: float | None = None
     trunk_sha256: str | None = None
+    thaw: int = 0
     others: Mapping[str, object] = rest()
     file_sha256: str = ""
     weights_sha256: str = ""
