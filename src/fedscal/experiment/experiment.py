@@ -316,7 +316,8 @@ def feature_bank(spec: RunSpec, data: Benchmark, network: Network) -> FeatureBan
     identity += [spec.thaw] if spec.thaw else []  # features from before the key was there stay known
     device = network.device
     with torch.inference_mode():
-        shape = tuple(trunk(torch.zeros(1, *data.shape, device=device)).shape[1:])
+        seen = data.views.evaluate(torch.zeros(1, *data.shape, dtype=torch.uint8))  # of another size, maybe
+        shape = tuple(trunk(seen.to(device)).shape[1:])
     return FeatureBank(
         trunk=lambda images: trunk(images.to(device)),
         shape=shape,

@@ -54,9 +54,8 @@ def _blocks(backbone: nn.Module, thaw: int, name: str) -> Sequence[nn.Module]:
             "trunk=trained trains all of it. One of your own may be an nn.Sequential or have take_apart()."
         )
     if thaw >= len(blocks):
-        raise UsageError(
-            f"thaw={thaw}: model={name} has {len(blocks)} blocks; trunk=trained trains the whole network."
-        )
+        count = "one block" if len(blocks) == 1 else f"{len(blocks)} blocks"
+        raise UsageError(f"thaw={thaw}: model={name} has {count}; trunk=trained trains the whole network.")
     return blocks
 
 
