@@ -81,8 +81,9 @@ def test_only_what_is_trained_is_in_the_file_of_a_frozen_trunk(
     classifier = Classifier.open(tmp_path / "run")
     assert classifier.card.trunk_sha256
     size = (tmp_path / "run" / "model" / "last.safetensors").stat().st_size
-    whole = sum(p.numel() for p in classifier.module.network.parameters())
-    trunk = sum(p.numel() for p in classifier.module.network.backbone.parameters())
+    whole = sum(p.numel() for p in classifier.module.parameters())
+    trunk = sum(p.numel() for p in classifier.module.trunk.parameters())
+    assert trunk
     assert size < 4 * (whole - trunk) + 4096
     monkeypatch.setattr("fedscal.deploy.classifier.digest", lambda state: "another")
     with pytest.raises(ModelRefused, match="other weights than the model's"):

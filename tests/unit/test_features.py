@@ -33,7 +33,7 @@ class CountingTrunk:
 
 
 def bank(trunk: CountingTrunk, count: int = 2, identity: str = "a") -> FeatureBank:
-    return FeatureBank(trunk, WIDTH, NoiseViews(), count, identity, "sha")
+    return FeatureBank(trunk, (WIDTH,), NoiseViews(), count, identity, "sha")
 
 
 def all_rows(images: object) -> Tensor:

@@ -64,6 +64,21 @@ def test_every_family_gives_one_feature_vector_an_image(tmp_path: Path, family: 
     assert torch.isfinite(features).all()
 
 
+@pytest.mark.parametrize("family", [*FAMILIES, "convnext"])
+@pytest.mark.parametrize("thaw", [1, 2])
+def test_every_family_is_cut_between_its_layers(tmp_path: Path, family: str, thaw: int) -> None:
+    name, shape, images = f"hf:{saved(family, tmp_path)}", (3, 32, 32), torch.randn(2, 3, 32, 32)
+    whole, network = (build_network(name, shape, 3) for _ in range(2))
+    trunk = network.take_trunk(thaw, name, shape)
+    border = trunk(images)
+    torch.testing.assert_close(network.eval()(border).logits, whole.eval()(images).logits)
+    assert border.ndim == (3 if family in ("vit", "deit", "dinov2") else 4)
+    assert all(p.requires_grad for p in network.backbone.parameters())
+    count = {"trunk": trunk, "top": network.backbone, "whole": whole.backbone}
+    sizes = {part: sum(p.numel() for p in module.parameters()) for part, module in count.items()}
+    assert sizes["trunk"] + sizes["top"] == sizes["whole"], "each weight is in one of the two parts"
+
+
 def test_a_transformers_feature_is_its_class_token(tmp_path: Path) -> None:
     model = tiny("vit").eval()  # type: ignore[attr-defined]
     model.save_pretrained(tmp_path)

@@ -68,6 +68,27 @@ def test_a_model_gives_one_feature_vector_an_image(name: str, side: int) -> None
 
 
 @real
+@pytest.mark.parametrize(
+    ("name", "side"), [(SMALL, 160), ("test_resnet", 32), ("test_convnext", 32), ("test_efficientnet", 32)]
+)
+@pytest.mark.parametrize("thaw", [1, 2])
+def test_a_model_is_cut_between_its_blocks(name: str, side: int, thaw: int) -> None:
+    shape, images = (3, side, side), torch.randn(2, 3, side, side)
+    whole, network = (build_network(f"timm:{name}", shape, 3) for _ in range(2))
+    trunk = network.take_trunk(thaw, name, shape)
+    torch.testing.assert_close(network.eval()(trunk(images)).logits, whole.eval()(images).logits)
+    parts = [sum(p.numel() for p in part.parameters()) for part in (trunk, network.backbone, whole.backbone)]
+    assert parts[0] + parts[1] == parts[2], "each weight is in one of the two parts"
+
+
+@real
+def test_a_model_without_blocks_of_a_known_name_is_refused() -> None:
+    network = build_network("timm:swin_tiny_patch4_window7_224", (3, 224, 224), 3)
+    with pytest.raises(UsageError, match="does not say where it can be cut"):
+        network.take_trunk(1, "swin", (3, 224, 224))
+
+
+@real
 def test_the_papers_network_by_timm() -> None:
     network = build_network("timm:vit_small_patch16_224", (3, 224, 224), 65)
     assert sum(p.numel() for p in network.backbone.parameters()) == 21_665_664

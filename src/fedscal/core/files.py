@@ -75,6 +75,16 @@ def writing(path: Path, size: int = 0) -> Iterator[None]:
         ) from error
 
 
+def check_room(folder: Path, size: int, what: str) -> None:
+    """Refuse to begin what would fill the disk after long work; name the bytes."""
+    free = shutil.disk_usage(make_dir(folder)).free
+    if size > free:
+        raise OutOfSpace(
+            f"{what} take {size:,} bytes, and {folder} has {free:,}. Free space, or set FEDSCAL_CACHE to a "
+            "directory on a larger disk."
+        )
+
+
 def make_dir(path: Path) -> Path:
     """Create a directory and its parents, or say in one sentence why that is impossible."""
     with writing(path):

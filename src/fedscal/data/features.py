@@ -1,11 +1,14 @@
 """Features of a frozen trunk: one pass for each image and view, kept in one mapped file per domain.
 
+Where some of its last blocks are trained, maps (C, H, W) or tokens (places, width) are kept in their place.
+
 A trunk that never changes gives the same features every time. So they take the place of the images: training
 draws among the views that are kept, and passes through the small part of the network that it trains.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -28,12 +31,12 @@ _BATCH = 16
 _THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _BYTES = 4
 Trunk = Callable[["Tensor"], "Tensor"]
-"""From normalised images to features (n, width)."""
+"""From normalised images to features (n, width), or what else the first trained layer takes."""
 
 
 @dataclass(frozen=True)
 class FeatureViews:
-    """Views of kept features (n, 1 + count, width): the images as they are, then strong views.
+    """Views of kept features (n, 1 + count, ...): the images as they are, then strong views.
 
     The images as they are stand for the weak view: crops and mirrors moved these features too little to be
     worth a pass each (docs/methods.md).
@@ -61,7 +64,7 @@ class FeatureBank:
 
     Attributes:
         trunk: the frozen network.
-        width: its number of features.
+        shape: of what it makes of one view of an image.
         views: the views of the images that it sees.
         count: how many strong views of each image are kept.
         identity: all that decides its numbers but the images.
@@ -69,7 +72,7 @@ class FeatureBank:
     """
 
     trunk: Trunk
-    width: int
+    shape: tuple[int, ...]
     views: Views
     count: int
     identity: str
@@ -77,21 +80,21 @@ class FeatureBank:
 
     def features(self, images: Images, key: str, name: str, progress: Progress | None = None) -> MappedImages:
         """Return the features of the images of a key, from the cache if they are there."""
-        shape = (len(images), 1 + self.count, self.width)
+        shape = (len(images), 1 + self.count, *self.shape)
         folder = files.cache_dir("features", files.sha256(f"{self.identity} {key}".encode())[:20])
-        path = folder / "features.bin"
+        path, size = folder / "features.bin", _BYTES * math.prod(shape)
         with files.one_builder(folder.parent / f".{folder.name}"):
-            if not path.exists() or path.stat().st_size != _BYTES * torch.Size(shape).numel():
-                self._build(folder, images, name, progress)
+            if not path.exists() or path.stat().st_size != size:
+                files.check_room(folder.parent, size, f"the features of {name}")
+                self._build(folder, images, name, progress, size)
         return MappedImages.open(path, shape, torch.float32)
 
-    def _build(self, folder: Path, images: Images, name: str, progress: Progress | None) -> None:
+    def _build(self, folder: Path, images: Images, name: str, progress: Progress | None, size: int) -> None:
         staging = folder.parent / f".{folder.name}" / "new"
         shutil.rmtree(staging, ignore_errors=True)
         files.make_dir(staging)
         if progress:
             progress.stage(f"features of {name}", len(images))
-        size = _BYTES * len(images) * (1 + self.count) * self.width
         with files.writing(staging, size):
             with (staging / "features.bin").open("wb") as out:
                 for batch in self._batches(images):

@@ -17,20 +17,26 @@ from fedscal.data.views import views_of
 from fedscal.models.device import to_device
 from fedscal.models.network import Network
 from fedscal.models.registry import build_network, check_model
-from fedscal.models.store import ModelCard, check_state_dict, find_model, load_model
+from fedscal.models.store import ModelCard, find_model, load_model
 
 
 class PixelsToLogits(nn.Module):
-    """Normalisation and network in one: images of values 0 to 255 in, logits out."""
+    """Normalisation, frozen trunk and network in one: images of values 0 to 255 in, logits out."""
 
-    def __init__(self, network: Network, views: Views) -> None:
+    def __init__(self, network: Network, views: Views, trunk: nn.Module) -> None:
         super().__init__()
         self.network = network
         self.views = views
+        self.trunk = trunk
+
+    def network_sees(self, pixels: Tensor) -> Tensor:
+        """Return what the network takes: normalised images, or what a frozen trunk makes of them."""
+        seen: Tensor = self.trunk(self.views.evaluate(pixels))
+        return seen
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Return the logits (n, J) of images (n, C, H, W)."""
-        logits: Tensor = self.network(self.views.evaluate(pixels)).logits
+        logits: Tensor = self.network(self.network_sees(pixels)).logits
         return logits
 
 
@@ -75,11 +81,12 @@ class Classifier:
         # Names a missing package or permission.
         network = build_network(name, shape, len(classes), standardise=frozen)
         try:
-            _load(network, weights, card.trunk_sha256)
+            trunk = _load(network, weights, card, name)
             views = views_of(card.views, shape[0]) or benchmark(card.benchmark or "").views
         except (RuntimeError, UsageError, ModelRefused) as error:
             raise _unfit(file, error) from error
-        module = PixelsToLogits(to_device(network, device, "fp32"), views)
+        network = to_device(network, device, "fp32")
+        module = PixelsToLogits(network, views, trunk.to(network.device))
         own = statistics(network.state_dict())
         return cls(module.eval().requires_grad_(False), classes, shape, card, file, own)
 
@@ -88,16 +95,15 @@ class Classifier:
         return torch.softmax(self.module(pixels.to(self.module.network.device)), dim=1)
 
 
-def _load(network: Network, state: Weights, trunk_sha256: str | None) -> None:
-    """Load a model; the weights of a frozen trunk are not in it, and must be those that it was made with."""
-    if trunk_sha256 is None:
-        network.load_state_dict(state)
-        return
-    if digest(network.backbone.state_dict()) != trunk_sha256:
-        raise ModelRefused("the backbone that is installed here has other weights than the model's")
-    missing, strange = network.load_state_dict(state, strict=False)
-    absent = [name for name in missing if not name.startswith("backbone.")]
-    check_state_dict("the model", absent, strange, ())
+def _load(network: Network, state: Weights, card: ModelCard, name: str) -> nn.Module:
+    """Load a model and return its frozen trunk, whose weights must be those that it was made with."""
+    trunk: nn.Module = nn.Identity()
+    if card.trunk_sha256 is not None:
+        trunk = network.take_trunk(card.thaw, name, card.shape)
+        if digest(trunk.state_dict()) != card.trunk_sha256:
+            raise ModelRefused("the backbone that is installed here has other weights than the model's")
+    network.load_state_dict(state)
+    return trunk
 
 
 def _unfit(path: Path, error: Exception) -> ModelRefused:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedscal.core.errors import UsageError, nearest
-from fedscal.core.types import Weights
+from fedscal.core.types import Images, Weights
 from fedscal.core.weights import snapshot
 from fedscal.data.folders.decode import Unreadable
 from fedscal.deploy.classifier import Classifier
@@ -19,6 +19,7 @@ from fedscal.models.store import load_model, read_card
 
 SITES = "sites"
 """The folder beside a run's models that holds the statistics of its sites."""
+_BATCH = 64
 ENOUGH = 30
 """Images that are enough for statistics of their own."""
 
@@ -52,10 +53,11 @@ class _Pictures:
 def sites_of(classifier: Classifier) -> dict[str, Path]:
     """Return the sites whose statistics were kept for this model, with their files.
 
-    Those of BatchNorm are of one round's activations; those of a frozen trunk's features serve every round's.
+    Statistics of activations that training moves are of one round's model; those of a frozen trunk's features
+    serve every round's.
     """
     paths = sorted((classifier.path.parent / SITES).glob("*.safetensors"))
-    if classifier.module.network.standardise is None:
+    if classifier.module.network.features_move:
         paths = [path for path in paths if read_card(str(path)).round == classifier.card.round]
     return {path.stem: path for path in paths}
 
@@ -81,14 +83,25 @@ def use_images(classifier: Classifier, paths: Sequence[Path]) -> str:
             f"with the source's statistics: {len(paths)} images are too few for their own "
             f"({ENOUGH} are enough)"
         )
-    network, view = classifier.module.network, classifier.module.views.evaluate
-    images, statistics = _Pictures(paths, classifier), SiteStatistics(prior)
+    network, statistics = classifier.module.network, SiteStatistics(prior)
+    images, view = _images(classifier, paths)
     if classifier.card.class_shares:
         model, assumed = snapshot(network.state_dict()), torch.tensor(classifier.card.class_shares)
         statistics = statistics.knowing_classes(network, model, images, view, assumed)
         network.load_state_dict(model)
     statistics.apply(network, images, view)
     return f"with the statistics of these {len(paths)} images"
+
+
+def _images(classifier: Classifier, paths: Sequence[Path]) -> tuple[Images, Callable[[Tensor], Tensor]]:
+    """Return the images, and how the network sees them; what a frozen trunk makes of them is computed once."""
+    module, pictures = classifier.module, _Pictures(paths, classifier)
+    if isinstance(module.trunk, nn.Identity):
+        return pictures, module.network_sees
+    device = module.network.device
+    with torch.no_grad():
+        made = [module.network_sees(batch.to(device)).cpu() for batch in pictures.split(_BATCH)]
+    return torch.cat(made), lambda kept: kept
 
 
 def _set(classifier: Classifier, statistics: Weights) -> None:

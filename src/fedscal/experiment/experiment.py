@@ -149,6 +149,7 @@ class Experiment:
             plugins=spec.plugins,
             statistics_prior=spec.statistics_prior if spec.statistics == "site" else None,
             trunk_sha256=self.bank.trunk_sha256 if self.bank else None,
+            thaw=spec.thaw,
         )
 
     @property
@@ -306,18 +307,22 @@ def network_of(spec: RunSpec, data: Benchmark) -> Network:
 
 
 def feature_bank(spec: RunSpec, data: Benchmark, network: Network) -> FeatureBank:
-    """Take the network's trunk out, and return what computes its features."""
-    width = network.bottleneck.in_features
-    trunk = network.take_trunk()
+    """Take the network's trunk out, all but the thawed blocks, and return what computes its features."""
+    trunk = network.take_trunk(spec.thaw, spec.model, data.shape)
     sha256 = weights.digest(trunk.state_dict())
-    if isinstance(trunk, Foldable):
-        trunk.fold()
+    for part in list(trunk.modules()):
+        if isinstance(part, Foldable):
+            part.fold()
     views = asdict(data.views) if isinstance(data.views, AugmentedViews) else repr(data.views)
     identity = [spec.model, sha256, views, spec.feature_views, spec.device, spec.precision, torch.__version__]
+    identity += [spec.thaw] if spec.thaw else []  # features from before the key was there stay known
     device = network.device
+    with torch.inference_mode():
+        seen = data.views.evaluate(torch.zeros(1, *data.shape, dtype=torch.uint8))  # of another size, maybe
+        shape = tuple(trunk(seen.to(device)).shape[1:])
     return FeatureBank(
         trunk=lambda images: trunk(images.to(device)),
-        width=width,
+        shape=shape,
         views=data.views,
         count=spec.feature_views,
         identity=json.dumps(identity),

@@ -76,11 +76,21 @@ def pretrain(
         )
     test, train = held_out_rows(len(images), recipe.held_out, seed, groups)
     seen = take(images, train)
-    if network.standardise:
-        SiteStatistics().apply(network, seen, views.evaluate)
+
+    def measure() -> None:
+        if network.standardise:
+            SiteStatistics().apply(network, seen, views.evaluate)
+
+    def end_epoch() -> None:
+        # A site will measure the features that thawed blocks make then; so must training, all along.
+        if network.features_move:
+            measure()
+        on_epoch()
+
+    measure()
     with oom_hint():
         with _dropout(network, recipe.dropout), global_stream(seed, "source-layers"):
-            _fit(network, seen, labels[train], views, recipe, seed, on_epoch, micro_batch)
+            _fit(network, seen, labels[train], views, recipe, seed, end_epoch, micro_batch)
         predicted = predict(network, take(images, test), views.evaluate).logits.argmax(dim=1)
         known = predict(network, seen, views.evaluate)
     return Trained(

@@ -34,7 +34,7 @@ _FROZEN_TRUNK = {"pretrain_dropout": 0.7}
 """Source training on features that never change learns them by heart, unless it misses most of them."""
 DATA_KEYS = (
     *("benchmark", "classes", "image_size", "on_bad", "source_model"),
-    *("model", "trunk", "feature_views", "device", "precision"),
+    *("model", "trunk", "feature_views", "thaw", "device", "precision"),
 )
 """Keys that decide which images, or features of them, are prepared."""
 
@@ -58,6 +58,13 @@ class RunSpec:
         "strong views of each image whose features are kept for a frozen trunk",
         low=1,
         high=100,
+        later=True,
+    )
+    thaw: int = option(
+        0,
+        "last blocks of a frozen trunk that are trained and sent all the same; the rest stays as it came",
+        low=0,
+        high=10_000,
         later=True,
     )
     rounds: int = option(12, "communication rounds T", low=1, high=100_000)
@@ -201,6 +208,10 @@ class RunSpec:
             raise UsageError(
                 "trunk=frozen: model=convnet comes without weights, and knows nothing untrained."
             )
+        if self.thaw and self.trunk != "frozen":
+            raise UsageError(
+                f"thaw={self.thaw}: trunk=trained trains every block already; thaw goes with trunk=frozen."
+            )
         if self.trunk == "frozen" and method(self.method).profile:
             raise UsageError(
                 f"trunk=frozen: {self.method} describes clients by their images, and features stand for them."
@@ -290,8 +301,12 @@ def _from_card(given: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     card = read_card(str(given["source_model"]))
     known: dict[str, Any] = {"model": card.model, "image_size": card.shape[1]}
+    if str(given.get("thaw", card.thaw)) != str(card.thaw):
+        raise UsageError(
+            f"thaw={shown(given['thaw'])}: the given model has thaw={card.thaw}; leave the key away."
+        )
     if card.trunk_sha256:
-        known["trunk"] = "frozen"
+        known |= {"trunk": "frozen", "thaw": card.thaw}
     return {**known, "plugins": card.plugins} if card.plugins else known
 
 

@@ -53,7 +53,20 @@ class ConvNet(nn.Module):
         return features
 
 
-class EfficientNetLite0(nn.Module):
+class _Foldable(nn.Module):
+    """Layers of the EfficientNet package, where BatchNorm follows its convolution."""
+
+    def fold(self) -> None:
+        """Fold BatchNorm into the convolutions before it, for use without training."""
+        for module in list(self.modules()):
+            children = list(module.named_children())
+            for (name, conv), (after, norm) in pairwise(children):
+                if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+                    setattr(module, name, fuse_conv_bn_eval(conv, norm))
+                    setattr(module, after, nn.Identity())
+
+
+class EfficientNetLite0(_Foldable):
     """4.65 million parameters with ImageNet weights, from the extra ``efficientnet``; 1280 features.
 
     It was trained on values (x - 127) / 128 (``registry.normalisation``).
@@ -77,17 +90,52 @@ class EfficientNetLite0(nn.Module):
         # Channels-last halves the time of these convolutions on a CPU.
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def fold(self) -> None:
-        """Fold BatchNorm into the convolutions before it, for use without training."""
-        for module in list(self.layers.modules()):
-            children = list(module.named_children())
-            for (name, conv), (after, norm) in pairwise(children):
-                if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
-                    setattr(module, name, fuse_conv_bn_eval(conv, norm))
-                    setattr(module, after, nn.Identity())
+    def take_apart(self) -> list[nn.Module]:
+        """Return the first convolution, the 16 inverted residuals, and the last convolution with pooling."""
+        layers = self.layers
+        rate = layers._global_params.drop_connect_rate or 0.0
+        first = _Convolution(layers._conv_stem, layers._bn0, layers._swish)
+        last = _Convolution(layers._conv_head, layers._bn1, layers._swish)
+        count = len(layers._blocks)
+        residuals = [_Residual(block, rate * place / count) for place, block in enumerate(layers._blocks)]
+        return [first, *residuals, nn.Sequential(last, _MeanOverPlaces())]
 
     def forward(self, images: Tensor) -> Tensor:
         """Return (n, 1280) features; a grey image counts as three equal channels."""
         pixels = images.expand(-1, 3, -1, -1).contiguous(memory_format=torch.channels_last)
         maps: Tensor = self.layers.extract_features(pixels)
+        return maps.mean(dim=(2, 3))
+
+
+class _Convolution(_Foldable):
+    """A convolution of EfficientNet-lite0, its norm and activation; the first takes grey images too."""
+
+    def __init__(self, conv: nn.Module, norm: nn.Module, activation: nn.Module) -> None:
+        super().__init__()
+        self.conv, self.norm, self.activation = conv, norm, activation
+
+    def forward(self, maps: Tensor) -> Tensor:
+        maps = maps.expand(-1, 3, -1, -1) if maps.shape[1] == 1 else maps
+        maps = maps.contiguous(memory_format=torch.channels_last)
+        made: Tensor = self.activation(self.norm(self.conv(maps)))
+        return made
+
+
+class _Residual(_Foldable):
+    """An inverted residual of EfficientNet-lite0, left out at random as in the whole network's training."""
+
+    def __init__(self, block: nn.Module, left_out: float) -> None:
+        super().__init__()
+        self.block, self.left_out = block, left_out
+
+    def forward(self, maps: Tensor) -> Tensor:
+        maps = maps.contiguous(memory_format=torch.channels_last)
+        made: Tensor = self.block(maps, drop_connect_rate=self.left_out)
+        return made
+
+
+class _MeanOverPlaces(nn.Module):
+    """From maps (n, C, H, W) to their means (n, C)."""
+
+    def forward(self, maps: Tensor) -> Tensor:
         return maps.mean(dim=(2, 3))

@@ -19,6 +19,8 @@ _PREPROCESSING = "preprocessor_config.json"
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _NOT_OURS = ("classifier.", "cls_classifier.", "distillation_classifier.", "pooler.")
 """Weights on top of the features: another task's classifier, and the pooling layer that it used."""
+_LAYERS = ("layers", "encoder.layer", "encoder.layers", "encoder.stages")
+"""Where the families keep what follows the embedding."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,52 @@ class HuggingFaceBackbone(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return (n, d) features; a grey image counts as equal channels."""
         output = self.layers(pixel_values=images.expand(-1, self.layers.config.num_channels, -1, -1))
+        return _pooled(output.last_hidden_state)
+
+    def take_apart(self) -> list[nn.Module]:
+        """Return the embedding, and the layers or stages, the last of them with norm and pooling."""
+        layers = next((found for path in _LAYERS if (found := _at(self.layers, path))), None)
+        if not isinstance(layers, nn.ModuleList):
+            return []
+        blocks = list(layers)
+        end = _End(getattr(self.layers, "layernorm", nn.Identity()))
+        # What is left of the model is its embedding: no layers, and no norm after them.
+        del layers[:]
+        self.layers.layernorm = nn.Identity()
+        return [_Embedding(self.layers), *blocks[:-1], nn.Sequential(blocks[-1], end)]
+
+
+class _Embedding(nn.Module):
+    """A model whose layers were taken out."""
+
+    def __init__(self, hollow: Any) -> None:
+        super().__init__()
+        self.layers = hollow
+
+    def forward(self, images: Tensor) -> Tensor:
+        output = self.layers(pixel_values=images.expand(-1, self.layers.config.num_channels, -1, -1))
         state: Tensor = output.last_hidden_state
-        pooled: Tensor = state[:, 0] if state.ndim == 3 else state.mean(dim=(2, 3))
-        return pooled
+        return state
+
+
+class _End(nn.Module):
+    """What follows the layers: a transformer's norm, which a convolutional network has after its features."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, state: Tensor) -> Tensor:
+        return _pooled(self.norm(state) if state.ndim == 3 else state)
+
+
+def _pooled(state: Tensor) -> Tensor:
+    return state[:, 0] if state.ndim == 3 else state.mean(dim=(2, 3))
+
+
+def _at(module: nn.Module, path: str) -> nn.Module | None:
+    """Return the submodule at a path, if there is one."""
+    return dict(module.named_modules()).get(path)
 
 
 def normalisation(repository: str) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedscal.core.types import Images, Prediction
+from fedscal.models.cut import cut
 
 
 @runtime_checkable
@@ -91,10 +92,35 @@ class Network(nn.Module):
         """Put a ``Standardise`` layer before the bottleneck."""
         self.standardise = Standardise(self.bottleneck.in_features)
 
-    def take_trunk(self) -> nn.Module:
-        """Take the backbone out, to be used frozen: from now on the network expects its features."""
-        trunk, self.backbone = self.backbone, nn.Identity()
+    def take_trunk(self, thaw: int, name: str, shape: tuple[int, int, int]) -> nn.Module:
+        """Take the backbone out but for its last blocks, to be used frozen: the network expects its output.
+
+        Args:
+            thaw: how many blocks remain in the network.
+            name: the model's name, for sentences.
+            shape: channels, height and width of an image.
+        """
+        generator = torch.Generator().manual_seed(0)
+        example = torch.randn(2, *shape, generator=generator).to(self.device)
+        trunk, self.backbone = cut(self.backbone, thaw, name, example)
         return trunk.eval().requires_grad_(False)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode; BatchNorm of thawed blocks keeps the statistics that the trunk below was made for.
+
+        The bank that they are trained on is normalised by those, and what a site's images change is taken
+        up by ``Standardise`` above. So no answer depends on the rest of its batch.
+        """
+        super().train(mode)
+        for module in self.backbone.modules() if self.standardise else ():
+            if isinstance(module, _BatchNorm):
+                module.eval()
+        return self
+
+    @property
+    def features_move(self) -> bool:
+        """Whether training changes what the backbone makes of an image; never, without weights in it."""
+        return next(self.backbone.parameters(), None) is not None
 
     @property
     def normalisers(self) -> dict[str, nn.Module]:

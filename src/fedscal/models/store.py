@@ -38,7 +38,8 @@ class ModelCard:
         plugins: modules of users that its network comes from.
         statistics_prior: for a model whose sites use statistics of their own, see ``models.statistics``.
         class_shares: for one whose sites estimate their class shares: those of the source model's training.
-        trunk_sha256: the weights of a frozen backbone, which are not in the file; None: it holds them all.
+        trunk_sha256: the frozen weights of a backbone, which are not in the file; None: it holds them all.
+        thaw: the last blocks of that backbone that were trained; the file holds these.
         others: keys that other programs have added.
     """
 
@@ -58,6 +59,7 @@ class ModelCard:
     statistics_prior: float | None = None
     class_shares: tuple[float, ...] | None = None
     trunk_sha256: str | None = None
+    thaw: int = 0
     others: Mapping[str, object] = rest()
     file_sha256: str = ""
     weights_sha256: str = ""

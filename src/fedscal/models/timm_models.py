@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,10 @@ from fedscal.models.registry import TIMM
 from fedscal.models.store import check_state_dict
 
 _PRETRAINED = "pretrained"
+_BLOCKS = (("blocks",), ("stages",), ("layer1", "layer2", "layer3", "layer4"))
+"""Where the families keep their blocks."""
+_BEFORE_POOLING = ("norm_pre", "norm", "conv_head", "bn2")
+"""What may stand between blocks and pooling."""
 
 
 class TimmBackbone(nn.Module):
@@ -33,6 +38,55 @@ class TimmBackbone(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return (n, d) features; a grey image counts as equal channels."""
         features: Tensor = self.layers(images.expand(-1, 3, -1, -1))
+        return features
+
+    def take_apart(self) -> list[nn.Module]:
+        """Return what comes before the blocks, and the blocks, the last of them with what comes after."""
+        model = self.layers
+        places = next((names for names in _BLOCKS if all(hasattr(model, name) for name in names)), None)
+        if places is None:
+            return []
+        found = [getattr(model, name) for name in places]
+        blocks = list(found[0]) if len(found) == 1 else found
+        # timm registers parts in the order of their use.
+        names = [name for name, _ in model.named_children()]
+        before, after = names[: names.index(places[0])], names[names.index(places[-1]) + 1 :]
+        for name in places:
+            setattr(model, name, nn.Sequential())
+        end = _End(copy.deepcopy(model), before, after)
+        for name in after:
+            setattr(model, name, nn.Identity())
+        return [_Begin(model), *blocks[:-1], nn.Sequential(blocks[-1], end)]
+
+
+class _Begin(nn.Module):
+    """A model without its blocks and what follows them."""
+
+    def __init__(self, hollow: Any) -> None:
+        super().__init__()
+        self.layers = hollow
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps: Tensor = self.layers.forward_features(images.expand(-1, 3, -1, -1))
+        return maps
+
+
+class _End(nn.Module):
+    """A model without its blocks and what comes before them: its last norm and its pooling."""
+
+    def __init__(self, hollow: Any, before: list[str], after: list[str]) -> None:
+        super().__init__()
+        self.layers = hollow
+        self.norms = [name for name in _BEFORE_POOLING if name in after]
+        for name in before:
+            setattr(hollow, name, nn.Identity())
+        for name, _ in list(hollow.named_parameters(recurse=False)):  # places and tokens of the embedding
+            setattr(hollow, name, None)
+
+    def forward(self, state: Tensor) -> Tensor:
+        for name in self.norms:
+            state = getattr(self.layers, name)(state)
+        features: Tensor = self.layers.forward_head(state)
         return features
 
 
