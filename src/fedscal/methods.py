@@ -132,7 +132,7 @@ METHODS: dict[str, Method] = {
             "source_share": 0.5,
             "select": "agreement",
         },
-        frozen_defaults={"source_share": 0.7, "lambda_negative": 2.0},
+        frozen_defaults={"source_share": 0.6, "lambda_negative": 2.0},
     ),
 }
 

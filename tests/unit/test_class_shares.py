@@ -82,7 +82,10 @@ def test_the_shift_makes_more_answers_right() -> None:
 
 
 def test_a_site_of_a_single_class_and_one_that_lacks_half_of_them() -> None:
-    single, half = estimate_shares(answers([60] + [0] * 9)[0]), estimate_shares(answers([40] * 5 + [0] * 5)[0])
+    single, half = (
+        estimate_shares(answers([60] + [0] * 9)[0]),
+        estimate_shares(answers([40] * 5 + [0] * 5)[0]),
+    )
     assert single.trust == 1
     assert single.shares.argmax() == 0
     assert 0 < half.trust

@@ -152,7 +152,9 @@ def measure(
     layers = network.normalisers
     network.eval()
     with _watched(layers) as moments:
-        batches = images.split(batch_size) if rows is None else map(images.__getitem__, rows.split(batch_size))
+        batches = (
+            images.split(batch_size) if rows is None else map(images.__getitem__, rows.split(batch_size))
+        )
         for batch in batches:
             if len(batch) >= _FEWEST:  # a lone last image has no statistics to be normalised by
                 network(view(batch.to(network.device)))
