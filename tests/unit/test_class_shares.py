@@ -88,7 +88,7 @@ def test_a_site_of_a_single_class_and_one_that_lacks_half_of_them() -> None:
     )
     assert single.trust == 1
     assert single.shares.argmax() == 0
-    assert 0 < half.trust
+    assert half.trust > 0
     assert half.shares[:5].min() > 2 * half.shares[5:].max()
     assert torch.isfinite(single.shift).all()
 
@@ -113,7 +113,7 @@ def test_repulsion_is_even_where_answers_are_spread_as_the_classes_are() -> None
     """Of images that are sure of their classes, each is repelled by n pi_c others / (J pi_c) = n / J."""
     counts = torch.tensor([60, 30, 10])
     sure = torch.eye(3)[torch.repeat_interleave(torch.arange(3), counts)].requires_grad_()
-    repulsion(sure, counts / 100).backward()
+    repulsion(sure, counts / 100).backward()  # type: ignore[no-untyped-call]
     assert sure.grad is not None
     pushed = torch.stack([sure.grad[row, klass] for row, klass in ((0, 0), (60, 1), (90, 2))])
     # An image does not repel itself: (n pi_c - 1) / (J pi_c) each, times 2 / n.
@@ -164,7 +164,7 @@ def test_a_site_with_equal_classes_measures_all_of_its_images() -> None:
 
 
 def test_shares_of_source_training_are_no_news() -> None:
-    """A model that was trained on unlike classes expects them: where they are so, nothing is to be shifted."""
+    """A model that was trained on unlike classes expects them: where they are so, little is to be shifted."""
     counts = [200, 100, 50, 20, 10, 5, 5, 5, 3, 2]
     assumed = torch.tensor(counts) / sum(counts)
     logits = answers(counts)[0] + assumed.log()

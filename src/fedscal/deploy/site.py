@@ -94,7 +94,7 @@ def use_images(classifier: Classifier, paths: Sequence[Path]) -> str:
 
 
 def _images(classifier: Classifier, paths: Sequence[Path]) -> tuple[Images, Callable[[Tensor], Tensor]]:
-    """Return the images, and how the network sees them; what a frozen trunk makes of them is computed once."""
+    """Return the images, and how the network sees them; what a frozen trunk makes of them is made once."""
     module, pictures = classifier.module, _Pictures(paths, classifier)
     if isinstance(module.trunk, nn.Identity):
         return pictures, module.network_sees

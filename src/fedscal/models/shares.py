@@ -1,14 +1,15 @@
 r"""The class shares of a site, estimated from a model's answers to its unlabelled images.
 
-Sites see other classes than the source did, and rarely all of them alike. Whoever knows the shares pi of the
-classes answers better: p(y | x) is proportional to p_model(y | x) pi_y / a_y, with a the shares in the model's
-training. Expectation-maximisation finds them without labels: pi <- the mean of p(y | x) over the site's images (Saerens, Latinne, Decaestecker: Adjusting the
-Outputs of a Classifier to New a Priori Probabilities. Neural Computation 2002).
+Sites see other classes than the source did, and rarely all of them alike. Whoever knows the shares pi of
+the classes answers better: p(y | x) is proportional to p_model(y | x) pi_y / a_y, with a the shares in the
+model's training. Expectation-maximisation finds them without labels: pi <- the mean of p(y | x) over the
+images (Saerens, Latinne, Decaestecker: Adjusting the Outputs of a Classifier to New a Priori Probabilities. Neural
+Computation 2002).
 
-Answers that are wrong in the same way look like unlike classes, too. Such mistakes are milder than what sites with
-unlike classes show, unless the model knows next to nothing. So shares are trusted as far as the answers are far from
-equally spread, and not at all if the model is sure of hardly any. docs/methods.md has the measurements behind the
-numbers below.
+Answers that are wrong in the same way look like unlike classes, too. Such mistakes are milder than what sites
+with unlike classes show, unless the model knows next to nothing. So shares are trusted as far as the answers
+are far from equally spread, and not at all if the model is sure of hardly any. docs/methods.md has the
+measurements behind the numbers below.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from torch import Tensor
 _CONFIDENCE = 0.7
 """Logits are scaled until the mean confidence is this: models differ in how sure they are."""
 _EQUAL, _UNLIKE = 0.82, 0.67
-"""Effective share of the classes among the answers from which on they count as equal, and up to which as unlike."""
+"""Effective share of the classes among the answers: from the first on they are equal, up to the second not."""
 _UNSURE, _SURE = 0.2, 0.35
-"""A model whose logits must be divided by less than the first knows too little; from the second on, enough."""
+"""A model whose logits must be divided by less than the first knows too little; by the second, enough."""
 _PSEUDO_IMAGES = 0.01
 """The part of all shares that is as before whatever the images say: no class is impossible."""
 _STEPS, _CLOSE = 200, 1e-6

@@ -1,10 +1,10 @@
-"""Statistics of a site: what its own images say of the means, variances and class shares that a model assumes.
+"""Statistics of a site: what its own images say of the means, variances and class shares of a model.
 
 A network normalises activations by the statistics of the images that it was trained on: BatchNorm by its
 running mean and variance, ``Standardise`` by those of the features. Where images look different, these are
 wrong for every image alike. One pass over unlabelled images measures the right ones. Where the site's classes
-are unlike, their shares go into the bias of the head, and means and variances are those of a sample in which the
-classes are balanced. All of it belongs to the site: it is never sent and never averaged.
+are unlike, their shares go into the bias of the head, and means and variances are those of a sample in which
+the classes are balanced. All of it belongs to the site: it is never sent and never averaged.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SiteStatistics:
             statistic.lerp_(measured.to(statistic), share)
         if self.shares:
             with torch.no_grad():
-                network.head.bias += self.shares.shift.to(network.head.bias)
+                network.head.bias.add_(self.shares.shift.to(network.head.bias))
 
     def knowing_classes(
         self,
@@ -163,6 +163,11 @@ def measure(
         measured[f"{name}.running_mean"] = seen.mean
         measured[f"{name}.running_var"] = seen.squares / seen.count
     return measured
+
+
+def _fetched(images: Images, rows: Tensor, size: int) -> Iterator[Tensor]:
+    for start in range(0, len(rows), size):
+        yield images[rows[start : start + size]]
 
 
 @contextmanager

@@ -38,8 +38,8 @@ def attraction(probabilities: Tensor, nearby: Tensor) -> Tensor:
 def repulsion(probabilities: Tensor, shares: Tensor | None = None) -> Tensor:
     r"""L- = 1/n sum_i sum_{j != i} <p_i, p_j> over the batch; 0 for a batch of one.
 
-    With class shares pi (J,) the product is sum_c p_ic p_jc / (J pi_c): answers that are spread as the classes
-    are repel each other as much in every class, and not towards classes that the client does not have.
+    With class shares pi (J,) the product is sum_c p_ic p_jc / (J pi_c): answers that are spread as the
+    classes are repel each other alike in every class, and not towards classes that the client does not have.
     """
     weighted = probabilities if shares is None else probabilities / (len(shares) * shares)
     products = weighted @ probabilities.T
