@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -29,19 +31,45 @@ def run(request: pytest.FixtureRequest, toy_benchmark: Benchmark, tmp_path: Path
     return tmp_path / "run"
 
 
-def test_the_delivered_model_with_a_site_s_statistics_is_the_one_that_was_judged(run: Path) -> None:
-    spec = RunSpec.make(**KEYS)
-    experiment = Experiment.build(spec)
-    last = RunDirectory(run).rounds()[-1]
+def check_sites_are_as_recorded(run: Path, rounds: Mapping[str, int], said: str) -> None:
+    """Check that every site, opened as a user would, is as right as the record of its round says."""
+    experiment = Experiment.build(RunSpec.make(**KEYS))
+    records = RunDirectory(run).rounds()
     layout = experiment.clients_of_data()
     assert sorted(sites_of(Classifier.open(run))) == layout.clients
     for client, (domain, rows) in layout.rows.items():
         classifier = Classifier.open(run)
-        assert use_site(classifier, client) == f"with the statistics of site {client}"
+        assert use_site(classifier, client) == said.format(client)
         pixels = tensor_of(experiment.data.build(domain)[0])[rows]
         answers = classifier.probabilities(pixels).argmax(dim=1)
         truth = known_labels(experiment.data, domain)[rows]
-        assert accuracy(answers, truth) == pytest.approx(last.client(client).accuracy)
+        expected = records[rounds[client]].client(client).accuracy
+        assert accuracy(answers, truth) == pytest.approx(expected)
+
+
+WITH_STATISTICS = "with the statistics of site {}"
+WITH_SOURCE = "with the source model, which its run keeps for site {}, and the site's statistics"
+
+
+def test_the_delivered_model_with_a_site_s_statistics_is_the_one_that_was_judged(run: Path) -> None:
+    last = len(RunDirectory(run).rounds()) - 1
+    check_sites_are_as_recorded(run, defaultdict(lambda: last), WITH_STATISTICS)
+
+
+def test_sites_whose_answers_changed_too_much_are_given_the_source_model(
+    toy_benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedscal.experiment.delivery._SITE_AGREES", 2.0)  # every site
+    monkeypatch.setattr("fedscal.experiment.delivery._AGREE", 0.0)  # but not the run
+    monkeypatch.setattr("fedscal.experiment.metrics._FEWEST_IMAGES", 1)
+    directory = adapt(RunSpec.make(**KEYS, lr=3, source_share=0), tmp_path / "run")
+    delivery = directory.summary().delivery
+    assert delivery
+    assert (delivery.round, list(delivery.unchanged)) == (
+        2,
+        sorted(sites_of(Classifier.open(directory.path))),
+    )
+    check_sites_are_as_recorded(directory.path, defaultdict(int), WITH_SOURCE)
 
 
 def test_a_site_that_is_not_there_is_named(run: Path) -> None:
@@ -101,4 +129,4 @@ def test_a_round_that_went_too_far_is_kept_aside_and_commands_take_the_chosen_on
     classifier = Classifier.open(directory.path)
     assert (classifier.path.stem, classifier.card.round) == ("selected", 0)
     assert (directory.path / "model" / "rejected.safetensors").exists()
-    assert sites_of(classifier) == {}, "these statistics are of the last round's activations"
+    check_sites_are_as_recorded(directory.path, defaultdict(int), WITH_SOURCE)

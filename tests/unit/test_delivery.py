@@ -79,7 +79,7 @@ def test_one_strange_site_and_small_sites_make_it_unsure() -> None:
     delivery = judge_delivery([SOURCE, record(1, 1.0, 0.45)])
     assert (delivery.verdict, delivery.reasons) == (
         "unsure",
-        ["more than half of the answers changed at site-1"],
+        ["more than half of the answers changed at site-1: the source model is kept there"],
     )
     few = judge_delivery([record(0, 1.0, images=5), record(1, 0.9, images=5)])
     assert few.verdict == "unsure"
@@ -101,3 +101,9 @@ def test_select_agreement_is_what_the_record_says() -> None:
     first = with_verdicts(SOURCE, [], "agreement")
     far = with_verdicts(record(1, 0.2, 0.3), [first], "agreement")
     assert (first.selected_round, far.selected_round) == (0, 0)
+
+
+def test_a_site_whose_answers_changed_too_much_keeps_the_source_model() -> None:
+    delivery = judge_delivery([SOURCE, record(1, 1.0, 0.45)])
+    assert delivery.unchanged == ["site-1"]
+    assert (delivery.round_at("site-0"), delivery.round_at("site-1")) == (1, 0)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fedscal.core.errors import ModelRefused, UsageError, first_line
 from fedscal.core.types import Views, Weights
 from fedscal.core.user_code import load_plugins
-from fedscal.core.weights import digest, statistics
+from fedscal.core.weights import digest
 from fedscal.data.registry import benchmark
 from fedscal.data.views import views_of
 from fedscal.models.device import to_device
@@ -50,7 +50,7 @@ class Classifier:
         shape: channels, height and width of an image.
         card: the model's card.
         path: where it was loaded from.
-        statistics: those that it was loaded with, whatever a site's are in use now.
+        weights: those that it was loaded with, whatever a site's are in use now.
     """
 
     module: PixelsToLogits
@@ -58,7 +58,7 @@ class Classifier:
     shape: tuple[int, int, int]
     card: ModelCard
     path: Path
-    statistics: Weights
+    weights: Weights
 
     @classmethod
     def open(cls, path: Path, device: str = "cpu", model: str = "") -> Classifier:
@@ -87,8 +87,7 @@ class Classifier:
             raise _unfit(file, error) from error
         network = to_device(network, device, "fp32")
         module = PixelsToLogits(network, views, trunk.to(network.device))
-        own = statistics(network.state_dict())
-        return cls(module.eval().requires_grad_(False), classes, shape, card, file, own)
+        return cls(module.eval().requires_grad_(False), classes, shape, card, file, weights)
 
     def probabilities(self, pixels: Tensor) -> Tensor:
         """Return the class probabilities (n, J) of uint8 images."""

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from fedscal.core.errors import UsageError, nearest
 from fedscal.core.types import Images, Weights
-from fedscal.core.weights import snapshot
 from fedscal.data.folders.decode import Unreadable
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.predict import as_model_sees
@@ -54,11 +53,12 @@ def sites_of(classifier: Classifier) -> dict[str, Path]:
     """Return the sites whose statistics were kept for this model, with their files.
 
     Statistics of activations that training moves are of one round's model; those of a frozen trunk's features
-    serve every round's.
+    serve every round's. A site that keeps the source model has statistics for that one.
     """
     paths = sorted((classifier.path.parent / SITES).glob("*.safetensors"))
     if classifier.module.network.features_move:
-        paths = [path for path in paths if read_card(str(path)).round == classifier.card.round]
+        fitting = (classifier.card.round, 0)
+        paths = [path for path in paths if read_card(str(path)).round in fitting]
     return {path.stem: path for path in paths}
 
 
@@ -67,9 +67,12 @@ def use_site(classifier: Classifier, site: str) -> str:
     known = sites_of(classifier)
     if site not in known:
         raise UsageError(f"no statistics are kept for the site '{site}'{nearest(site, known)}")
-    tensors, _ = load_model(known[site].parent, site)
-    _set(classifier, tensors)
-    return f"with the statistics of site {site}"
+    tensors, card = load_model(known[site].parent, site)
+    if card.round != 0:
+        _use(classifier, tensors)
+        return f"with the statistics of site {site}"
+    _use(classifier, {**load_model(classifier.path.parent, "source")[0], **tensors})
+    return f"with the source model, which its run keeps for site {site}, and the site's statistics"
 
 
 def use_images(classifier: Classifier, paths: Sequence[Path]) -> str:
@@ -77,7 +80,7 @@ def use_images(classifier: Classifier, paths: Sequence[Path]) -> str:
     prior = classifier.card.statistics_prior
     if prior is None:
         return ""
-    _set(classifier, classifier.statistics)  # those of another site may be in use
+    _use(classifier, {})  # those of another site may be in use
     if len(paths) < ENOUGH:
         return (
             f"with the source's statistics: {len(paths)} images are too few for their own "
@@ -86,9 +89,9 @@ def use_images(classifier: Classifier, paths: Sequence[Path]) -> str:
     network, statistics = classifier.module.network, SiteStatistics(prior)
     images, view = _images(classifier, paths)
     if classifier.card.class_shares:
-        model, assumed = snapshot(network.state_dict()), torch.tensor(classifier.card.class_shares)
-        statistics = statistics.knowing_classes(network, model, images, view, assumed)
-        network.load_state_dict(model)
+        assumed = torch.tensor(classifier.card.class_shares)
+        statistics = statistics.knowing_classes(network, classifier.weights, images, view, assumed)
+        _use(classifier, {})
     statistics.apply(network, images, view)
     return f"with the statistics of these {len(paths)} images"
 
@@ -104,6 +107,6 @@ def _images(classifier: Classifier, paths: Sequence[Path]) -> tuple[Images, Call
     return torch.cat(made), lambda kept: kept
 
 
-def _set(classifier: Classifier, statistics: Weights) -> None:
-    network = classifier.module.network
-    network.load_state_dict({**network.state_dict(), **statistics})
+def _use(classifier: Classifier, tensors: Weights) -> None:
+    """Put a site's tensors in the place of those that the model was loaded with."""
+    classifier.module.network.load_state_dict({**classifier.weights, **tensors})

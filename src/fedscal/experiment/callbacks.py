@@ -48,8 +48,8 @@ class Callback:
     def warn(self, text: str) -> None:
         """Something that a person should know."""
 
-    def sites(self, statistics: Mapping[ClientId, Weights]) -> None:
-        """The clients' own statistics for the last model."""
+    def sites(self, statistics: Mapping[ClientId, Weights], rounds: Mapping[ClientId, int]) -> None:
+        """The clients' own statistics for the models that are delivered to them, and these models' rounds."""
 
     def end(self, summary: RunSummary, state: ServerState) -> None:
         """All rounds are done."""

@@ -24,7 +24,7 @@ AGREEMENT = "agreement"
 _AGREE = 0.7
 """Sites together agree with the source model on so many images in healthy runs."""
 _SITE_AGREES = 0.5
-"""A single site may differ more; below this, it needs a look."""
+"""A single site may differ more; below this, it keeps the source model and needs a look."""
 _NAMED = 3
 
 
@@ -70,7 +70,7 @@ def judge_delivery(records: Sequence[RoundRecord]) -> Delivery:
     strange, small = _strange(delivered), _small(delivered)
     reasons = [*_doubts(chosen, records, fallen), *_doubtful_sites(strange, small)]
     sites = sorted({*fallen, *strange, *small})
-    return Delivery(chosen, "unsure" if reasons else "better", reasons, sites)
+    return Delivery(chosen, "unsure" if reasons else "better", reasons, sites, strange)
 
 
 def _doubts(chosen: int, records: Sequence[RoundRecord], fallen: Sequence[ClientId]) -> list[str]:
@@ -98,7 +98,8 @@ def _small(delivered: RoundRecord) -> list[ClientId]:
 def _doubtful_sites(strange: Sequence[ClientId], small: Sequence[ClientId]) -> list[str]:
     reasons = []
     if strange:
-        reasons.append(f"more than half of the answers changed at {some(strange, _NAMED)}")
+        named = some(strange, _NAMED)
+        reasons.append(f"more than half of the answers changed at {named}: the source model is kept there")
     if small:
         named = some(small, _NAMED)
         reasons.append(f"nothing can be said of {count(len(small), 'site')} with few images: {named}")

@@ -43,7 +43,6 @@ class Recorder(Callback):
 
     def round(self, record: RoundRecord, state: ServerState | None) -> None:
         """Write a round. The checkpoint comes last: until it is there, the round was never done."""
-        self._rounds = record.round
         if state is None:
             return
         directory, index = self._directory, record.round
@@ -54,11 +53,10 @@ class Recorder(Callback):
             self._save_models("selected", state, index)
         directory.checkpoints.save(index, state, directory.journal.sha256)
 
-    def sites(self, statistics: Mapping[ClientId, Weights]) -> None:
+    def sites(self, statistics: Mapping[ClientId, Weights], rounds: Mapping[ClientId, int]) -> None:
         """Write each site's statistics beside the models."""
-        card = replace(self._card, round=self._rounds)
         for client, tensors in statistics.items():
-            written = model_files(client, tensors, card)
+            written = model_files(client, tensors, replace(self._card, round=rounds[client]))
             self._directory.save_model({f"sites/{name}": data for name, data in written.items()})
 
     def end(self, summary: RunSummary, state: ServerState) -> None:

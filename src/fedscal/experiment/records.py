@@ -182,12 +182,18 @@ class Delivery:
 
     Attributes:
         sites: those that need a look, which the reasons name or count.
+        unchanged: those that go on with the source model, with statistics of their own.
     """
 
     round: int
     verdict: Literal["better", "unsure", "do not use"]
     reasons: Sequence[str] = ()
     sites: Sequence[ClientId] = ()
+    unchanged: Sequence[ClientId] = ()
+
+    def round_at(self, site: ClientId) -> int:
+        """Return the round whose model a site uses; 0 is the source model."""
+        return 0 if site in self.unchanged else self.round
 
 
 @dataclass(frozen=True, kw_only=True)

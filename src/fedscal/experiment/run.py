@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from fedscal.experiment.metrics import (
     void_rounds,
 )
 from fedscal.experiment.recorder import Recorder
-from fedscal.experiment.records import RoundRecord, RunSummary
+from fedscal.experiment.records import Delivery, RoundRecord, RunSummary
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.source import SourceModel, source_model
 from fedscal.experiment.spec import RESUMABLE_KEYS, RunSpec
@@ -100,7 +100,7 @@ def _execute(
         with federation.driver(experiment, directory, events.client) as driver:
             events.stage(f"source model: {spec.source_model or spec.source}", spec.pretrain_epochs)
             source = source_model(experiment, events.advance)
-            _Run(experiment, source, driver, events, records, differences).go(checkpoint)
+            _Run(experiment, source, driver, events, records, directory.selected, differences).go(checkpoint)
 
 
 def _go_back(directory: RunDirectory, events: Callbacks) -> tuple[Checkpoint | None, list[RoundRecord]]:
@@ -114,13 +114,17 @@ def _go_back(directory: RunDirectory, events: Callbacks) -> tuple[Checkpoint | N
 
 @dataclass
 class _Run:
-    """One execution: its parts, the records so far, and what differs from where the run was begun."""
+    """One execution: its parts, the records so far, and what differs from where the run was begun.
+
+    ``selected`` reads the model of the round that is chosen without labels.
+    """
 
     experiment: Experiment
     source: SourceModel
     driver: Driver
     events: Callbacks
     records: list[RoundRecord]
+    selected: Callable[[], Weights]
     differences: Sequence[str] = ()
 
     def go(self, checkpoint: Checkpoint | None) -> None:
@@ -134,9 +138,21 @@ class _Run:
         if not checkpoint:
             self._record(self._source_record(state), state)
         state = self._rounds(state)
+        summary = self._summary(state)
         if self.experiment.training.statistics:
-            self.events.sites(self.driver.statistics(self._deployed(state)))
-        self.events.end(self._summary(state), state)
+            self._hand_out(summary, state)
+        self.events.end(summary, state)
+
+    def _hand_out(self, summary: RunSummary, state: ServerState) -> None:
+        """Let the sites take their statistics for the models that they are going to use."""
+        delivery = summary.delivery or Delivery(summary.rounds, "better")
+        clients = self.experiment.layout.clients
+        rounds = {client: delivery.round_at(client) for client in clients}
+        models = {summary.rounds: self._deployed(state), 0: dict.fromkeys(clients, self.source.weights)}
+        if delivery.round not in models:
+            models[delivery.round] = dict.fromkeys(clients, self.selected())
+        at_sites = {client: models[rounds[client]][client] for client in clients}
+        self.events.sites(self.driver.statistics(at_sites), rounds)
 
     def _briefing(self) -> Briefing:
         """Gather what the server needs before the first round; clients speak only if the method asks."""

@@ -17,6 +17,7 @@ from fedscal.core.convert import dump
 from fedscal.core.documents import read_record
 from fedscal.core.errors import ModelRefused, UsageError
 from fedscal.core.lazy import torch
+from fedscal.core.types import Weights
 from fedscal.core.version import __version__
 from fedscal.data.cache import identity, refuse_others
 from fedscal.experiment.checkpoint import Checkpoint, Checkpoints
@@ -24,7 +25,7 @@ from fedscal.experiment.journal import Journal
 from fedscal.experiment.records import Environment, Machine, RoundRecord, RunSummary
 from fedscal.experiment.spec import RunSpec, read_recipe
 from fedscal.models.device import find_device, processor
-from fedscal.models.store import read_card
+from fedscal.models.store import load_model, read_card
 from fedscal.runtime.local import worker_count
 
 if TYPE_CHECKING:
@@ -150,6 +151,10 @@ class RunDirectory:
         path = self.path / "summary.json"
         mend = f"Remove it; fedscal run --resume {shlex.quote(str(self.path))} writes it again."
         return _typed(path, RunSummary, mend)
+
+    def selected(self) -> Weights:
+        """Read the model of the round that is chosen without labels."""
+        return load_model(self.path / "model", "selected")[0]
 
     def save_model(self, contents: Mapping[str, bytes], instead_of: str = "") -> None:
         """Write files into ``model/``, each at once, and remove older ones whose names begin like them."""

@@ -3,8 +3,8 @@ r"""The class shares of a site, estimated from a model's answers to its unlabell
 Sites see other classes than the source did, and rarely all of them alike. Whoever knows the shares pi of
 the classes answers better: p(y | x) is proportional to p_model(y | x) pi_y / a_y, with a the shares in the
 model's training. Expectation-maximisation finds them without labels: pi <- the mean of p(y | x) over the
-images (Saerens, Latinne, Decaestecker: Adjusting the Outputs of a Classifier to New a Priori Probabilities. Neural
-Computation 2002).
+images (Saerens, Latinne, Decaestecker: Adjusting the Outputs of a Classifier to New a Priori Probabilities.
+Neural Computation 2002).
 
 Answers that are wrong in the same way look like unlike classes, too. Such mistakes are milder than what sites
 with unlike classes show, unless the model knows next to nothing. So shares are trusted as far as the answers
@@ -23,7 +23,7 @@ from torch import Tensor
 _CONFIDENCE = 0.7
 """Logits are scaled until the mean confidence is this: models differ in how sure they are."""
 _EQUAL, _UNLIKE = 0.82, 0.67
-"""Effective share of the classes among the answers: from the first on they are equal, up to the second not."""
+"""Effective share of the classes among the answers: equal from the first on, unlike up to the second."""
 _UNSURE, _SURE = 0.2, 0.35
 """A model whose logits must be divided by less than the first knows too little; by the second, enough."""
 _PSEUDO_IMAGES = 0.01

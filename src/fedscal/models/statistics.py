@@ -9,7 +9,7 @@ the classes are balanced. All of it belongs to the site: it is never sent and ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -152,10 +152,7 @@ def measure(
     layers = network.normalisers
     network.eval()
     with _watched(layers) as moments:
-        batches = (
-            images.split(batch_size) if rows is None else map(images.__getitem__, rows.split(batch_size))
-        )
-        for batch in batches:
+        for batch in _batches(images, rows, batch_size):
             if len(batch) >= _FEWEST:  # a lone last image has no statistics to be normalised by
                 network(view(batch.to(network.device)))
     measured: dict[str, Tensor] = {}
@@ -165,9 +162,10 @@ def measure(
     return measured
 
 
-def _fetched(images: Images, rows: Tensor, size: int) -> Iterator[Tensor]:
-    for start in range(0, len(rows), size):
-        yield images[rows[start : start + size]]
+def _batches(images: Images, rows: Tensor | None, size: int) -> Iterable[Tensor]:
+    if rows is None:
+        return images.split(size)
+    return (images[rows[start : start + size]] for start in range(0, len(rows), size))
 
 
 @contextmanager
