@@ -2,9 +2,9 @@
 
     python -m benchmarks.class_shares benchmark=icons-64 image_size=160 trunk=frozen     # keys of a run
 
-From every source, for class_skew 0, 0.3 and 0.1: the accuracy in %, mean over all clients, of the source model
-as it came, with the site's statistics, and with its class shares, too; how many clients trust their shares; and
-what the client lost that lost most by them.
+From every source, for class_skew 0, 0.3 and 0.1: the accuracy in %, mean over all clients, of the source
+model as it came, with the site's statistics, and with its class shares, too; how many clients trust their
+shares; and what the client lost that lost most by them.
 """
 
 from __future__ import annotations
