@@ -255,7 +255,12 @@ class RunSpec:
 
 def _sites(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys that a folder of sites implies."""
-    return {"benchmark": given["clients"], "clients_per_domain": 1} if given.get("clients") else {}
+    sites = str(given.get("clients", ""))
+    if not sites:
+        return {}
+    if not (sites.startswith(SITES) or sites in BENCHMARKS or is_folder(sites)):
+        raise UsageError(f"clients={shown(sites)}: there is no such folder.")
+    return {"benchmark": sites, "clients_per_domain": 1}
 
 
 def _own_images(given: Mapping[str, Any]) -> dict[str, Any]:
