@@ -29,7 +29,7 @@ from fedscal.experiment.metrics import (
 from fedscal.experiment.recorder import Recorder
 from fedscal.experiment.records import RoundRecord, RunSummary
 from fedscal.experiment.run_directory import RunDirectory
-from fedscal.experiment.source import SourceModel, source_model
+from fedscal.experiment.source import SourceModel, poorly_trained, source_model
 from fedscal.experiment.spec import RESUMABLE_KEYS, RunSpec
 from fedscal.server.rounds import Driver, Round, federate
 from fedscal.server.rule import Briefing, ServerState
@@ -99,7 +99,7 @@ def _execute(
         checkpoint, records = _go_back(directory, events)
         with federation.driver(experiment, directory, events.client) as driver:
             events.stage(f"source model: {spec.source_model or spec.source}", spec.pretrain_epochs)
-            source = source_model(experiment, events.advance)
+            source = source_model(experiment, events)
             _Run(experiment, source, driver, events, records, differences).go(checkpoint)
 
 
@@ -153,8 +153,10 @@ class _Run:
         started = time.perf_counter()
         judged = self.driver.evaluate(self._deployed(state))
         seconds = time.perf_counter() - started
-        layout, folder = self.experiment.layout, self.experiment.data.folder
-        warnings = [*left_out(layout.empty), *(folder.warnings() if folder else [])]
+        layout, data = self.experiment.layout, self.experiment.data
+        poor = poorly_trained(self.source.accuracy, len(data.classes))
+        warnings = [poor] if poor else []
+        warnings += [*left_out(layout.empty), *(data.folder.warnings() if data.folder else [])]
         return source_record(judged, layout.domains, seconds, warnings)
 
     def _rounds(self, state: ServerState) -> ServerState:
