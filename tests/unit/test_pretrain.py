@@ -174,3 +174,9 @@ def test_the_source_model_of_a_run_keeps_to_its_benchmarks_groups(
     monkeypatch.setitem(BENCHMARKS, "toy", grouped)
     with pytest.raises(DataRefused, match="one group"):
         source_model(Experiment.build(RunSpec.make(benchmark="toy", pretrain_epochs=1)))
+
+
+def test_how_images_are_seen_is_part_of_what_decides_a_source_model(toy_benchmark: Benchmark) -> None:
+    ways: list[dict[str, str]] = [{}, {"mirror": "no"}, {"crops": "0.5"}, {"framing": "whole"}]
+    specs = [RunSpec.make(benchmark="toy", pretrain_epochs=1, **keys) for keys in ways]
+    assert len({source_model(Experiment.build(spec)).path for spec in specs}) == len(ways)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from fedscal.core.text import duration
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.metrics import in_short
-from fedscal.experiment.pretrain import Epoch
 from fedscal.experiment.records import RoundRecord
 from fedscal.server.rule import ServerState
+
+if TYPE_CHECKING:
+    from fedscal.experiment.pretrain import Epoch
 
 _LINE_EVERY = 5.0
 """Seconds between two lines about the steps of a stage."""

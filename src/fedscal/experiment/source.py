@@ -115,7 +115,7 @@ def _recipe(recipe: SourceTraining) -> dict[str, Any]:
 
 
 def _unusual(experiment: Experiment) -> dict[str, Any]:
-    """Return what is set apart from the plain case: a model that is files, a device, a precision, pieces."""
+    """Return what is set apart from the plain case: files of a model, a device, a precision, views."""
     spec = experiment.spec
     device = find_device(spec.device)
     differs = {
@@ -125,6 +125,9 @@ def _unusual(experiment: Experiment) -> dict[str, Any]:
         "micro_batch": spec.micro_batch,
         "trunk": spec.trunk == "frozen" and experiment.bank and experiment.bank.identity,
         "image_size": spec.image_size if not experiment.data.folder else 0,
+        "framing": spec.framing != "paper" and spec.framing,
+        "mirror": spec.mirror != "auto" and spec.mirror,
+        "crops": spec.crops,
     }
     return {key: value for key, value in differs.items() if value}
 

@@ -34,7 +34,7 @@ _FROZEN_TRUNK = {"pretrain_dropout": 0.7}
 """Source training on features that never change learns them by heart, unless it misses most of them."""
 DATA_KEYS = (
     *("benchmark", "classes", "image_size", "on_bad", "source_model"),
-    *("model", "trunk", "feature_views", "device", "precision"),
+    *("model", "trunk", "feature_views", "framing", "mirror", "crops", "device", "precision"),
 )
 """Keys that decide which images, or features of them, are prepared."""
 
@@ -121,6 +121,16 @@ class RunSpec:
     framing: Literal["paper", "whole"] = option(
         "paper",
         "a folder's images: their middle and small crops as in the paper, or the whole and large crops",
+        later=True,
+    )
+    mirror: Literal["auto", "yes", "no"] = option(
+        "auto", "mirror half of the training views; auto: a folder's images are, drawn digits not", later=True
+    )
+    crops: float = option(
+        0.0,
+        "least share of an image's area that a random crop keeps; 0: 0.08 or, with framing=whole, 0.6",
+        low=0,
+        high=1,
         later=True,
     )
     classes: str = option(
