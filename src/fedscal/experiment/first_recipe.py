@@ -21,7 +21,7 @@ _TRAINING = [
     "seed = 0",
 ]
 _MIRROR = '# mirror = "no"  # for what has a side: letters, digits, X-rays'
-_CROPS = "# crops = 0.9  # for what may not be cut: a random crops keep that share of an image; else 0.6"
+_CROPS = "# crops = 0.9  # for what may not be cut: random crops keep that share of an image; else 0.6"
 
 
 def first_recipe(tree: Tree) -> str:
