@@ -38,8 +38,8 @@ def advice(tree: Tree, spec: RunSpec) -> list[Advice]:
 def _image_size(tree: Tree, spec: RunSpec) -> Iterator[Advice]:
     """Advise views as large as the images, if the network would else see them enlarged for nothing.
 
-    A frozen trunk is the exception: it knows objects at its own size, looks at each image once, and did best
-    on enlarged ones (docs/methods.md#fedsite).
+    A frozen trunk is the exception: it looks at each image once, and what was measured with it, on small
+    images too, was measured at its own size (docs/methods.md#fedsite).
     """
     side, usual = typical_side(tree), spec.image_size or _USUAL_SIDE
     if not side or spec.model not in _LEAST_SIDES:
