@@ -198,6 +198,9 @@ class FakeDriver:
     def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
         return {client: {} for client in models}
 
+    def compare(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, float]:
+        return {}
+
     def statistics(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Weights]:
         return {}
 

@@ -14,11 +14,14 @@ from fedscal.core.errors import ModelRefused, UsageError
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.labels import known_labels
 from fedscal.deploy.classifier import Classifier
-from fedscal.deploy.site import ENOUGH, sites_of, use_images, use_site
+from fedscal.deploy.predict import as_model_sees
+from fedscal.deploy.site import ENOUGH, doubt_images, sites_of, use_images, use_site
 from fedscal.experiment.experiment import Experiment
+from fedscal.experiment.metrics import COMPARABLE
 from fedscal.experiment.run import adapt
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec
+from fedscal.models.statistics import SiteStatistics
 from fedscal.runtime.evaluate import accuracy
 from toys import tensor_of
 
@@ -89,6 +92,23 @@ def test_a_folder_of_enough_images_gives_the_model_its_own_statistics(run: Path,
     assert all(torch.equal(b, before[n]) for n, b in classifier.module.network.named_buffers())
     assert use_images(classifier, paths) == f"with the statistics of these {ENOUGH} images"
     assert any(not torch.equal(b, before[n]) for n, b in classifier.module.network.named_buffers())
+
+
+def test_images_unlike_those_of_the_model_are_doubted_if_they_are_enough(run: Path, tmp_path: Path) -> None:
+    paths = []
+    for number in range(COMPARABLE):
+        path = tmp_path / f"{number}.png"
+        Image.new("L", (6, 6), 0).save(path)
+        paths.append(path)
+    classifier = Classifier.open(run)
+    assert "these images are unlike those that the model was trained on" in doubt_images(classifier, paths)
+    assert doubt_images(classifier, paths[:-1]) == ""
+    prior = SiteStatistics()
+    module = classifier.module
+    prior.apply(
+        module.network, torch.stack([as_model_sees(p, classifier) for p in paths]), module.views.evaluate
+    )
+    assert doubt_images(classifier, paths) == "", "they are what the model knows now"
 
 
 def test_a_site_of_few_images_gets_the_source_s_statistics_and_not_those_of_the_site_before(

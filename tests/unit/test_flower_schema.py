@@ -124,6 +124,14 @@ def test_a_report_is_held_to_the_methods_row_by_name_and_shape() -> None:
             training("dualadapt").check(TRAINED, {"weights": SOURCE, "report:local_classifier": odd})
 
 
+def test_a_comparison_is_one_number() -> None:
+    schema = schemas("fedsite").comparison("clinic-a")
+    schema.check({**EVERY, "unlikeness": 2.5}, {})
+    for odd in ({"unlikeness": -1.0}, {"unlikeness": 1.0, "more": 1.0}, {}):
+        with pytest.raises(NotAllowed):
+            schema.check({**EVERY, **odd}, {})
+
+
 def test_a_profile_is_held_to_the_methods_row_by_name_and_shape() -> None:
     schema = schemas("ladd").profile("clinic-a")
     told = style(torch.ones(4, 1, SIDE, SIDE, dtype=torch.uint8))

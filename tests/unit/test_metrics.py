@@ -22,6 +22,7 @@ from fedscal.experiment.metrics import (
     selected_round,
     source_record,
     summarise,
+    unlike_images,
     worse_domains,
 )
 from fedscal.experiment.records import (
@@ -144,6 +145,17 @@ def test_few_images_prove_neither_a_collapse_nor_a_bad_source() -> None:
         later = line(1, 9.0, classes=1.0, images=images)
         assert collapsed(later, line(0)) == clients
         assert bool(doubtful_source(later.clients)) == bool(clients)
+
+
+def test_images_unlike_those_of_the_source_are_named_if_they_are_enough() -> None:
+    plain = line(0, images=50).clients["sea-0"]
+    far = replace(plain, unlikeness=2.34)
+    clients = {"a": far, "b": replace(far, unlikeness=1.5), "c": replace(far, unlikeness=1.0), "d": plain}
+    (warning,) = unlike_images(clients)
+    assert warning.startswith(
+        "the images of a, b are unlike those that the source model was trained on (a 2.3"
+    )
+    assert unlike_images({"a": replace(far, images=49)}) == []
 
 
 def test_clients_that_are_left_out_are_named() -> None:

@@ -13,12 +13,22 @@ from fedscal.data.folders.benchmark import PHOTOGRAPHS
 from fedscal.data.views import AugmentedViews
 from fedscal.experiment import spec as spec_module
 from fedscal.experiment.spec import RunSpec
+from fedscal.models.store import ModelCard, model_files
+from fedscal.server.rounds import Schedule
 from layouts import empty_tree
 
 
 @pytest.fixture
 def photos(tmp_path: Path) -> str:
     return str(empty_tree(tmp_path / "photos", {"a": 4, "b": 4}, ["x", "y"]))
+
+
+@pytest.fixture
+def toy_model(tmp_path: Path) -> Path:
+    card = ModelCard(model="convnet", shape=(3, 64, 64), classes=("x", "y"), benchmark=None, source=None)
+    for name, data in model_files("model", {"a": torch.zeros(1)}, card).items():
+        (tmp_path / name).write_bytes(data)
+    return tmp_path
 
 
 @pytest.fixture(params=[True, False], ids=["pretrained", "none installed"])
@@ -36,7 +46,7 @@ def test_a_folder_is_run_with_our_method_and_the_best_network_that_is_there(
     )
     network = (spec.model, spec.trunk, spec.image_size, spec.hyper["source_share"], spec.pretrain_dropout)
     expected = (
-        ("efficientnet-lite0", "frozen", 160, 0.7, 0.7) if installed else ("convnet", "trained", 64, 0.5, 0)
+        ("efficientnet-lite0", "frozen", 160, 0.6, 0.7) if installed else ("convnet", "trained", 64, 0.5, 0)
     )
     assert network == expected
     assert spec.framing == "whole"
@@ -56,6 +66,37 @@ def test_a_method_of_the_paper_is_run_as_the_paper_does(photos: str, installed: 
 def test_a_network_of_ones_own_keeps_its_size(photos: str, installed: bool) -> None:
     spec = RunSpec.make(benchmark=photos, source="a", model="hf:/models/vit")
     assert (spec.trunk, spec.image_size, spec.framing) == ("trained", 0, "whole")
+
+
+@pytest.mark.parametrize("method", ["fedsite", "fedscal", "loa"])
+def test_up_to_ten_clients_with_images_of_their_own_all_take_part(photos: str, method: str) -> None:
+    spec = RunSpec.make(benchmark=photos, source="a", method=method)
+    schedule = Schedule(spec.rounds, spec.participation, spec.lr, least=spec.least_participants)
+    numbers = {count: len(schedule.sample(list(map(str, range(count))), 0, 1)) for count in (2, 10, 11, 60)}
+    assert numbers == {2: 2, 10: 10, 11: 10, 60: 18}
+
+
+@pytest.mark.parametrize("clients", ["flower:a+b", "sites"])
+def test_sites_are_run_like_folders(
+    clients: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy_model: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sites" / "a").mkdir(parents=True)
+    spec = RunSpec.make(clients=clients, source_model=str(toy_model))
+    assert (spec.method, spec.statistics, spec.least_participants) == ("fedsite", "site", 10)
+    assert RunSpec.make(clients=clients, source_model=str(toy_model), method="fedscal").statistics == "shared"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"clients": "nothere"}, "clients=nothere: there is no such folder"),
+        ({"benchmark": "photos/nothere"}, "there is no folder 'photos/nothere'"),
+    ],
+)
+def test_a_folder_that_is_not_there_is_called_that(keys: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        RunSpec.make(**keys, source_model="model")
 
 
 def test_a_benchmark_is_no_folder(installed: bool) -> None:

@@ -12,9 +12,10 @@ from fedscal.core.errors import DataRefused
 from fedscal.core.rng import stream
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.registry import BENCHMARKS
+from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.experiment import Experiment
-from fedscal.experiment.pretrain import SourceTraining, Trained, held_out_rows, pretrain
-from fedscal.experiment.source import source_model
+from fedscal.experiment.pretrain import Epoch, SourceTraining, Trained, held_out_rows, pretrain
+from fedscal.experiment.source import poorly_trained, source_model
 from fedscal.experiment.spec import RunSpec
 from fedscal.models.network import Network, predict
 from toys import NoiseViews, blobs, tiny_network
@@ -44,6 +45,41 @@ def test_training_repeats_bit_for_bit_and_depends_on_the_seed() -> None:
     assert first == again != other
 
 
+def test_each_epoch_is_told_with_its_loss_and_accuracy_and_telling_moves_no_bit() -> None:
+    told: list[Epoch] = []
+    recipe = replace(RECIPE, dropout=0.5)
+    trained = pretrain(tiny_network(), IMAGES, LABELS, NoiseViews(), recipe, 0, told.append)
+    assert len(told) == RECIPE.epochs
+    assert told[-1].loss < told[0].loss
+    assert told[-1].accuracy == trained.accuracy
+    assert str(Epoch(1.234, 56.78)) == "loss 1.23, 56.8 % of held-out images right"
+    assert weights.digest(trained.weights) == weights.digest(train(recipe).weights)
+
+
+@pytest.mark.parametrize(("classes", "least"), [(2, 75), (10, 55), (100, 50.5)])
+def test_less_than_half_of_the_way_from_chance_is_poor(classes: int, least: float) -> None:
+    assert poorly_trained(least, classes) == poorly_trained(None, classes) == ""
+    text = poorly_trained(least - 0.1, classes)
+    assert f"right on {least - 0.1:.1f} % of held-out images" in text
+    assert "pretrain_epochs" in text
+    assert "labels" in text
+
+
+def test_a_source_model_is_trained_with_progress(toy_benchmark: Benchmark) -> None:
+    told: list[str] = []
+
+    class Told(Callback):
+        def epoch(self, done: Epoch) -> None:
+            told.append("epoch")
+
+        def advance(self) -> None:
+            told.append("advance")
+
+    experiment = Experiment.build(RunSpec.make(benchmark="toy", pretrain_epochs=2))
+    source_model(experiment, Told())
+    assert told == ["epoch", "advance"] * 2
+
+
 def test_the_head_is_trained_too() -> None:
     start = tiny_network().state_dict()
     assert not torch.equal(train().weights["head.weight"], start["head.weight"])
@@ -67,9 +103,9 @@ def test_every_epoch_is_announced_and_the_rate_decays(monkeypatch: pytest.Monkey
         return plain(optimizer, *args)
 
     monkeypatch.setattr(torch.optim.SGD, "step", step)
-    told: list[None] = []
+    told: list[Epoch] = []
     recipe = SourceTraining(epochs=2, batch_size=16, lr=0.1)
-    pretrain(tiny_network(), IMAGES, LABELS, NoiseViews(), recipe, 0, lambda: told.append(None))
+    pretrain(tiny_network(), IMAGES, LABELS, NoiseViews(), recipe, 0, told.append)
     assert len(told) == 2
     # 54 images are 3 whole batches an epoch, 6 steps in all: 0.1 (1 + 10 t/6)^-0.75.
     assert rates == pytest.approx([0.1 * (1 + 10 * t / 6) ** -0.75 for t in range(6)])
@@ -138,3 +174,9 @@ def test_the_source_model_of_a_run_keeps_to_its_benchmarks_groups(
     monkeypatch.setitem(BENCHMARKS, "toy", grouped)
     with pytest.raises(DataRefused, match="one group"):
         source_model(Experiment.build(RunSpec.make(benchmark="toy", pretrain_epochs=1)))
+
+
+def test_how_images_are_seen_is_part_of_what_decides_a_source_model(toy_benchmark: Benchmark) -> None:
+    ways: list[dict[str, str]] = [{}, {"mirror": "no"}, {"crops": "0.5"}, {"framing": "whole"}]
+    specs = [RunSpec.make(benchmark="toy", pretrain_epochs=1, **keys) for keys in ways]
+    assert len({source_model(Experiment.build(spec)).path for spec in specs}) == len(ways)

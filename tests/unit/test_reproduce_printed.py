@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
+from fedscal.experiment.spec import RunSpec
 from fedscal.paper.datasets import DATASETS
 from fedscal.paper.printed import ALL, AVERAGE, accuracies, recomputed, seconds, slips
-from fedscal.paper.tables import TABLES, protocol
+from fedscal.paper.tables import SYSTEMS, TABLES, protocol
+from fedscal.server.rounds import Schedule
 
 BLOCKS = [block for blocks in TABLES.values() for block in blocks]
 
@@ -82,6 +85,20 @@ def test_each_data_set_has_the_papers_protocol(name: str, expected: tuple[float,
     assert tuple(paper[key] for key in keys) == expected
     shared = {"lr": 0.03, "batch_size": 64, "tau_init": 0.8, "gamma_low": -0.1, "gamma_high": 0.15}
     assert shared.items() <= paper.items()
+
+
+@pytest.mark.parametrize(
+    ("name", "clients", "expected"), [("office-home", 15, 5), ("domainnet", 10, 3), ("office-31", 6, 3)]
+)
+@pytest.mark.parametrize("method", ["", *SYSTEMS])
+def test_as_many_clients_take_part_as_in_the_paper(
+    name: str, clients: int, expected: int, method: str, tmp_path: Path
+) -> None:
+    keys = {**protocol(name), **({"method": method} if method else {})}
+    spec = RunSpec.make(benchmark=str(tmp_path), source="a", **keys)
+    schedule = Schedule(spec.rounds, spec.participation, spec.lr, least=spec.least_participants)
+    assert len(schedule.sample([str(number) for number in range(clients)], 0, 1)) == expected
+    assert spec.method == (method or "fedscal")
 
 
 def test_ucon_has_two_neighbours_on_domainnet_alone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 
 import pytest
@@ -16,7 +17,8 @@ from fedscal.core.rng import Streams
 from fedscal.core.types import Package
 from fedscal.core.weights import digest, is_statistic, snapshot
 from fedscal.models.network import Network, predict
-from fedscal.models.statistics import SiteStatistics, load_at_site, measure
+from fedscal.models.statistics import SiteStatistics, load_at_site, measure, unlikeness
+from fedscal.runtime.messages import MODEL, Request, Response
 from fedscal.runtime.service import ClientService
 from toys import NoiseViews, blobs, client_data, tiny_network
 
@@ -56,6 +58,43 @@ def test_measuring_changes_nothing_in_the_network() -> None:
     measure(network, images, VIEW, batch_size=4)  # the last batch is a lone image
     assert digest(network.state_dict()) == before
     assert all(norm.track_running_stats and not norm._forward_pre_hooks for norm in network.norms)
+
+
+@pytest.mark.parametrize(("network", "limit"), [(standardising_network(), 0.3), (tiny_network(), 0.011)])
+def test_unlikeness_is_the_mean_hellinger_distance_in_units_of_the_limit(
+    network: Network, limit: float
+) -> None:
+    images = blobs(40)[0]
+    next(iter(network.parameters())).data.mul_(100)  # so that 1e-5 is little beside every variance
+    own = measure(network, images, VIEW)
+    network.load_state_dict({**network.state_dict(), **own})
+    assert unlikeness(network, images, VIEW) == pytest.approx(0, abs=1e-4)
+    wider = {name: 4 * value for name, value in own.items() if name.endswith("var")}
+    network.load_state_dict({**network.state_dict(), **own, **wider})
+    # Deviations 1 and 2 about the same mean: 1 - sqrt(2 * 1 * 2 / (1 + 4)).
+    assert limit * unlikeness(network, images, VIEW) == pytest.approx(1 - 0.8**0.5, rel=0.01)
+    apart = {n: v + 2 * own[n.replace("mean", "var")].sqrt() for n, v in own.items() if n.endswith("mean")}
+    network.load_state_dict({**network.state_dict(), **own, **apart})
+    # Two deviations of equal Gaussians between their means: 1 - exp(-4 / 8).
+    assert limit * unlikeness(network, images, VIEW) == pytest.approx(1 - math.exp(-0.5), rel=0.01)
+
+
+def test_of_a_network_without_statistics_nothing_is_known() -> None:
+    assert unlikeness(tiny_network(norm=False), blobs(40)[0], VIEW) == 0
+
+
+def test_a_client_compares_its_images_with_the_model_as_it_came() -> None:
+    network, data = tiny_network(), client_data(30)
+    model = snapshot(network.state_dict())
+    statistics = SiteStatistics()
+    training = Training(1, 8, statistics=statistics)
+    service = ClientService({"a": data}, {}, network, Objective((Ucon(),)), training, seed=0)
+    service.evaluate(["a"], model)  # leaves the client's own statistics in the network
+    found = service.handle(Request("compare", ["a"], tensors={MODEL: model}))
+    assert isinstance(found, Response)
+    network.load_state_dict(model)
+    assert found.scalars == {"unlikeness": unlikeness(network, data.images, data.views.evaluate)}
+    assert found.scalars["unlikeness"] > 1
 
 
 def test_one_image_has_no_statistics() -> None:

@@ -152,13 +152,13 @@ def _range(counts: Mapping[str, int]) -> str:
 
 @app.command()
 def show(
-    name: Name,
+    name: Annotated[str, typer.Argument(help="A data set of `fedscal data list`, or a folder of images.")],
     out: Annotated[Path | None, typer.Option(help="Where to write the picture; default NAME.png.")] = None,
 ) -> None:
     """Draw a contact sheet: a row a class, a block of columns a domain; and an index of what it shows."""
     from fedscal.data.folders.contact_sheet import contact_sheet
 
-    path = out or Path(f"{name}.png")
+    path = out or Path(f"{Path(name).resolve().name}.png")
     picture, index = contact_sheet(benchmark(name))
     files.write_bytes(path, picture)
     files.write_bytes(path.with_suffix(".tsv"), index.encode())

@@ -27,7 +27,9 @@ from fedscal.core import files
 from fedscal.core.convert import dump
 from fedscal.core.errors import UsageError, nearest, shown
 from fedscal.data.folders.scan import scan
+from fedscal.data.folders.tree import Tree, as_one_domain
 from fedscal.data.registry import is_folder
+from fedscal.experiment.advice import advice
 from fedscal.experiment.spec import DATA_KEYS, RunSpec, environment_keys, parse_assignments, read_recipe
 from fedscal.models.custom import check_permission
 
@@ -227,18 +229,20 @@ def pretrain(
 ) -> None:
     """Train the source model of a spec, or find it in the cache; say where it is, or copy it to --out."""
     given = gather(words)
-    spec = RunSpec.make(**given if data is None else {**_source_images(data, given), **given})
+    spec = RunSpec.make(**given) if data is None else _looked_at(data, given, quiet or as_json)
     if spec.source_model:
         raise UsageError("source_model is given: there is nothing to train.")
     _say_model(spec, quiet or as_json)
     from fedscal.experiment.experiment import Experiment
-    from fedscal.experiment.source import source_model
+    from fedscal.experiment.source import poorly_trained, source_model
 
     with progress(quiet or as_json) as shown:
         experiment = Experiment.build(spec)
         experiment.prepare(shown)
         shown.stage(f"source model: {spec.source}", spec.pretrain_epochs)
-        source = source_model(experiment, shown.advance)
+        source = source_model(experiment, shown)
+        if poor := poorly_trained(source.accuracy, len(experiment.data.classes)):
+            shown.warn(poor)
     path = source.path
     if out is not None:
         path = out
@@ -251,9 +255,21 @@ def pretrain(
         print_plain(f"{spec.source}: {source.accuracy:.1f} % on held-out source images, {origin}\n{path}")
 
 
-def _source_images(folder: Path, given: dict[str, Any]) -> dict[str, str]:
-    """Return the keys that a folder of source images implies: classes at once, or domains that have them."""
+def _looked_at(folder: Path, given: dict[str, Any], quiet: bool) -> RunSpec:
+    """Return the spec of a folder of source images, with the keys that its images advise; say which."""
     found = scan(folder.resolve())
+    implied = _source_images(folder, found, given)
+    spec = RunSpec.make(**{**implied, **given})
+    tree = as_one_domain(found, spec.source)
+    advised = [one for one in advice(tree, spec) if one.key not in given and not spec.source_model]
+    for one in advised if not quiet else ():
+        if one.value != getattr(spec, one.key):
+            print_error(f"{one.key}={one.value}: {one.why}")
+    return RunSpec.make(**{**implied, **{one.key: one.value for one in advised}, **given})
+
+
+def _source_images(folder: Path, found: Tree, given: dict[str, Any]) -> dict[str, str]:
+    """Return the keys that a folder of source images implies: classes at once, or domains that have them."""
     if found.classes and len(found.domains) > 1 and "source" not in given:
         raise UsageError(f"{folder} holds several domains: give source={' or '.join(found.domains)}.")
     source = next(iter(found.domains)) if found.classes else found.root.name

@@ -22,6 +22,7 @@ from fedscal.methods import described
 
 if TYPE_CHECKING:
     from fedscal.experiment.load import Run
+    from fedscal.experiment.pretrain import Epoch
     from fedscal.experiment.records import RoundRecord
     from fedscal.server.rule import ServerState
 
@@ -82,6 +83,10 @@ class Bar(Callback):
     def advance(self) -> None:
         """Move the bar."""
         self._progress.advance(self._task)
+
+    def epoch(self, done: Epoch) -> None:
+        """Show how source training goes."""
+        self._progress.update(self._task, note=str(done))
 
     def client(self, client: str) -> None:
         """Show who has answered since the last round."""

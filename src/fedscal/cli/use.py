@@ -24,8 +24,8 @@ from fedscal.core import files
 from fedscal.core.convert import dump
 from fedscal.core.errors import UsageError, some
 from fedscal.data.folders.scan import scan
-from fedscal.data.folders.tree import recipe
 from fedscal.experiment.audits import AUDIT
+from fedscal.experiment.first_recipe import first_recipe
 
 if TYPE_CHECKING:
     from fedscal.deploy.classifier import Classifier
@@ -67,8 +67,8 @@ def init(
     """Look at a folder and write a recipe for it, with comments."""
     if out.exists():
         raise UsageError(f"{out} is there already; give another --out.")
-    files.write_bytes(out, recipe(scan(folder)).encode())
-    print_plain(f"{out}\nfedscal run {out}")
+    files.write_bytes(out, first_recipe(scan(folder)).encode())
+    print_plain(f"{out}\nlook into it, then: fedscal run {out}")
 
 
 def predict(
@@ -87,12 +87,16 @@ def predict(
     from fedscal.deploy.card import run_of
     from fedscal.deploy.classifier import Classifier
     from fedscal.deploy.predict import ask, files_at, write_csv
-    from fedscal.deploy.site import use_images, use_site
+    from fedscal.deploy.site import doubt_images, use_images, use_site
 
     classifier, paths = Classifier.open(model, device.value, network), files_at(folder)
     _warn(classifier, run_of(classifier))
-    if said := use_site(classifier, site) if site else use_images(classifier, paths):
+    said = use_site(classifier, site) if site else ""
+    doubt = doubt_images(classifier, paths)  # before the images' own statistics are in use
+    if said := said or use_images(classifier, paths):
         print_error(f"{classifier.path.name} {said}")
+    if doubt:
+        print_error(f"warning: {doubt}")
     if out is None:
         problems = write_csv(ask(classifier, paths), sys.stdout)
     else:

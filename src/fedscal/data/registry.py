@@ -19,13 +19,15 @@ BENCHMARKS: dict[str, Benchmark] = {row.name: row for row in _ROWS}
 
 OWN_IMAGES = "fedsite"
 """The method for people's own images."""
+_OWN_DEFAULTS: Mapping[str, int | float | str] = {"method": OWN_IMAGES, "least_participants": 10}
+"""Own images are at few sites; a share of these would leave some out for rounds: up to ten all take part."""
 
 
 def defaults_of(name: str) -> Mapping[str, int | float | str]:
     """Return a benchmark's default keys; a folder is not read for them."""
     _refuse_unknown(name)
-    if is_folder(name):
-        return {"method": OWN_IMAGES}
+    if is_folder(name) or name.startswith(PREFIX):
+        return _OWN_DEFAULTS
     return BENCHMARKS[name].defaults if name in BENCHMARKS else {}
 
 
@@ -59,4 +61,6 @@ def _refuse_unknown(name: str) -> None:
         sites_benchmark(name)  # refuses names that cannot be sites'
     elif name not in BENCHMARKS and not is_folder(name):
         refuse_pickles(Path(name))
+        if "/" in name:
+            raise UsageError(f"there is no folder '{shown(name)}'.")
         raise UsageError(f"unknown benchmark '{shown(name)}'{nearest(name, BENCHMARKS)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -13,12 +14,14 @@ from fedscal.core.types import Images, Weights
 from fedscal.data.folders.decode import Unreadable
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.predict import as_model_sees
-from fedscal.models.statistics import SiteStatistics
+from fedscal.experiment.metrics import COMPARABLE
+from fedscal.models.statistics import SiteStatistics, unlikeness
 from fedscal.models.store import load_model, read_card
 
 SITES = "sites"
 """The folder beside a run's models that holds the statistics of its sites."""
 _BATCH = 64
+_LOOKED_AT = 256
 ENOUGH = 30
 """Images that are enough for statistics of their own."""
 
@@ -94,6 +97,21 @@ def use_images(classifier: Classifier, paths: Sequence[Path]) -> str:
         _use(classifier, {})
     statistics.apply(network, images, view)
     return f"with the statistics of these {len(paths)} images"
+
+
+def doubt_images(classifier: Classifier, paths: Sequence[Path]) -> str:
+    """Return a warning if image files are unlike those that a model knows; some of many are looked at."""
+    if len(paths) < COMPARABLE:
+        return ""
+    module = classifier.module
+    some = _Pictures(paths[:: math.ceil(len(paths) / _LOOKED_AT)], classifier)
+    far = unlikeness(module.network, some, module.network_sees)
+    if not far > 1:  # no number if none of them is an image
+        return ""
+    return (
+        f"these images are unlike those that the model was trained on ({far:.1f} times as far as is usual at "
+        "most): check some answers"
+    )
 
 
 def _images(classifier: Classifier, paths: Sequence[Path]) -> tuple[Images, Callable[[Tensor], Tensor]]:

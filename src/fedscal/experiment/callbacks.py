@@ -10,17 +10,19 @@ from fedscal.core.types import ClientId, Weights
 
 if TYPE_CHECKING:
     from fedscal.experiment.experiment import Experiment
+    from fedscal.experiment.pretrain import Epoch
     from fedscal.experiment.records import RoundRecord, RunSummary
     from fedscal.experiment.source import SourceModel
     from fedscal.server.rule import ServerState
 
-_EVENTS = ("stage", "advance", "begin", "client", "round", "warn", "sites", "end")
+_EVENTS = ("stage", "advance", "epoch", "begin", "client", "round", "warn", "sites", "end")
 
 
 class Callback:
     """Override what you need; everything else does nothing.
 
-    Order of calls: ``stage`` and ``advance`` while the run gets ready, ``begin``, then for every round
+    Order of calls: ``stage`` and ``advance`` while the run gets ready, with ``epoch`` before each ``advance``
+    of source training; ``begin``, then for every round
     ``client`` as answers come in and ``round`` at its end (round 0 is the source model), then ``end``.
     ``sites`` comes before it in a run whose clients, on this machine, have statistics of their own.
     ``warn`` may come at any time. A resumed run repeats ``round`` for the rounds on record, without a state.
@@ -35,6 +37,9 @@ class Callback:
 
     def advance(self) -> None:
         """A step of the stage is done."""
+
+    def epoch(self, done: Epoch) -> None:
+        """An epoch of source training is done."""
 
     def begin(self, experiment: Experiment, source: SourceModel) -> None:
         """Everything is built, checked and ready; the rounds begin."""

@@ -274,6 +274,8 @@ def _views(spec: RunSpec, views: Views) -> Views:
     known = normalisation(spec.model)
     views = replace(views, mean=known[0], std=known[1]) if known else views
     views = views.shown_whole() if spec.framing == "whole" else views
+    views = views if spec.mirror == "auto" else replace(views, flip=spec.mirror == "yes")
+    views = replace(views, crop_area=(spec.crops, 1.0)) if spec.crops else views
     return replace(views, side=spec.image_size) if spec.image_size else views
 
 

@@ -32,6 +32,8 @@ _NAMED = 3
 _COLLAPSED = 0.5
 _FEWEST_IMAGES = 20
 """Of fewer images than that, the number of predicted classes says nothing."""
+COMPARABLE = 50
+"""Images that are enough to tell whether they are like others: the statistics of fewer are too rough."""
 Clients = Mapping[ClientId, ClientRecord]
 
 
@@ -48,7 +50,7 @@ def source_record(
         participants=(),
         **_means(clients),
         clients=clients,
-        warnings=(*doubtful_source(clients), *warnings),
+        warnings=(*doubtful_source(clients), *unlike_images(clients), *warnings),
         failures={},
         seconds=Seconds(adapt=0.0, evaluate=seconds),
         bytes=Traffic(0, 0),
@@ -127,6 +129,18 @@ def doubtful_source(clients: Clients) -> list[str]:
     return (
         [f"the source model predicts nearly one class only for {some(sorted(poor), _NAMED)}"] if poor else []
     )
+
+
+def unlike_images(clients: Clients) -> list[str]:
+    """Warn where images are unlike those that the source model knows: its answers may mean nothing there."""
+    far = {c: row.unlikeness for c, row in clients.items() if row.unlikeness > 1 and row.images >= COMPARABLE}
+    if not far:
+        return []
+    farthest = max(far, key=far.__getitem__)
+    return [
+        f"the images of {some(sorted(far), _NAMED)} are unlike those that the source model was trained on "
+        f"({farthest} {far[farthest]:.1f} times as far as is usual at most): look at them, check some answers"
+    ]
 
 
 def left_out(empty: Sequence[ClientId]) -> list[str]:

@@ -40,6 +40,17 @@ class Trained:
 
 
 @dataclass(frozen=True)
+class Epoch:
+    """An epoch of source training: its mean loss, and the accuracy (%) on held-out images after it."""
+
+    loss: float
+    accuracy: float
+
+    def __str__(self) -> str:
+        return f"loss {self.loss:.2f}, {self.accuracy:.1f} % of held-out images right"
+
+
+@dataclass(frozen=True)
 class SourceTraining:
     """SGD with Nesterov momentum, label smoothing and polynomial decay lr (1 + 10 t)^-0.75, t in [0, 1]."""
 
@@ -62,12 +73,13 @@ def pretrain(
     views: Views,
     recipe: SourceTraining,
     seed: int,
-    on_epoch: Callable[[], None] = lambda: None,
+    on_epoch: Callable[[Epoch], None] | None = None,
     groups: Tensor | None = None,
     micro_batch: int = 0,
 ) -> Trained:
     """Train on 90 % of the source images and test on the other 10 %, never parting a group.
 
+    ``on_epoch`` is told how each epoch went, for which the held-out images are asked after each.
     ``micro_batch`` is the number of images whose activations are held at once; 0: those of the whole batch.
     """
     if len(images) < _FEWEST_IMAGES:
@@ -81,21 +93,24 @@ def pretrain(
         if network.standardise:
             SiteStatistics().apply(network, seen, views.evaluate)
 
-    def end_epoch() -> None:
-        # A site will measure the features that thawed blocks make then; so must training, all along.
-        if network.features_move:
-            measure()
-        on_epoch()
+    def accuracy() -> float:
+        predicted = predict(network, take(images, test), views.evaluate).logits.argmax(dim=1)
+        return 100 * float((predicted == labels[test]).double().mean())
 
     measure()
     with oom_hint():
-        with _dropout(network, recipe.dropout), global_stream(seed, "source-layers"):
-            _fit(network, seen, labels[train], views, recipe, seed, end_epoch, micro_batch)
-        predicted = predict(network, take(images, test), views.evaluate).logits.argmax(dim=1)
+        with global_stream(seed, "source-layers"):
+            for loss in _fit(network, seen, labels[train], views, recipe, seed, micro_batch):
+                # A site will measure the features that thawed blocks make then; so must training, all along.
+                if network.features_move:
+                    measure()
+                if on_epoch:
+                    on_epoch(Epoch(loss, accuracy()))
         known = predict(network, seen, views.evaluate)
+        reached = accuracy()
     return Trained(
         weights=weights.snapshot(network.state_dict()),
-        accuracy=100 * float((predicted == labels[test]).double().mean()),
+        accuracy=reached,
         gaussians=class_gaussians(known.features, labels[train], known.logits.shape[1]),
     )
 
@@ -141,9 +156,9 @@ def _fit(
     views: Views,
     recipe: SourceTraining,
     seed: int,
-    on_epoch: Callable[[], None],
     micro_batch: int,
-) -> None:
+) -> Iterator[float]:
+    """Train, and yield the mean loss of each epoch after it."""
     forward = microbatched(network, micro_batch)
     optimizer = torch.optim.SGD(
         network.parameter_groups(recipe.lr),
@@ -158,16 +173,18 @@ def _fit(
     decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (1 + 10 * step / steps) ** -0.75)
     for _ in range(recipe.epochs):
         network.train()
-        shuffled = torch.randperm(len(images), generator=order)
-        for rows in torch.split(shuffled, recipe.batch_size)[:whole]:
-            logits = forward(_view(images[rows].to(network.device), views, recipe, weak)).logits
-            loss = F.cross_entropy(logits, labels[rows], label_smoothing=recipe.smoothing)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(network.parameters(), recipe.clip)
-            optimizer.step()
-            decay.step()
-        on_epoch()
+        shuffled, total = torch.randperm(len(images), generator=order), 0.0
+        with _dropout(network, recipe.dropout):
+            for rows in torch.split(shuffled, recipe.batch_size)[:whole]:
+                logits = forward(_view(images[rows].to(network.device), views, recipe, weak)).logits
+                loss = F.cross_entropy(logits, labels[rows], label_smoothing=recipe.smoothing)
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()  # type: ignore[no-untyped-call]
+                torch.nn.utils.clip_grad_norm_(network.parameters(), recipe.clip)
+                optimizer.step()
+                decay.step()
+                total += loss.item()
+        yield total / whole
 
 
 def _view(images: Tensor, views: Views, recipe: SourceTraining, generator: torch.Generator) -> Tensor:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from fedscal.core.text import duration
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.metrics import in_short
 from fedscal.experiment.records import RoundRecord
 from fedscal.server.rule import ServerState
+
+if TYPE_CHECKING:
+    from fedscal.experiment.pretrain import Epoch
 
 _LINE_EVERY = 5.0
 """Seconds between two lines about the steps of a stage."""
@@ -22,10 +26,11 @@ class Lines(Callback):
         self._write = write
         self._started = self._written = self._began = time.monotonic()
         self._total = self._done = 0
+        self._note = ""
 
     def stage(self, name: str, total: int) -> None:
         """Name the stage."""
-        self._total, self._done, self._began = total, 0, time.monotonic()
+        self._total, self._done, self._began, self._note = total, 0, time.monotonic(), ""
         self._write(name)
 
     def advance(self) -> None:
@@ -34,8 +39,13 @@ class Lines(Callback):
         now = time.monotonic()
         if now - self._written > _LINE_EVERY:
             left = (now - self._began) / self._done * (self._total - self._done)
-            self._write(f"{self._done}/{self._total}  {now - self._started:.0f} s, {duration(left)} left")
+            spent = f"{now - self._started:.0f} s, {duration(left)} left"
+            self._write(f"{self._done}/{self._total}  {self._note}{spent}")
             self._written = now
+
+    def epoch(self, done: Epoch) -> None:
+        """Keep what the next line about the steps says."""
+        self._note = f"{done}  "
 
     def round(self, record: RoundRecord, state: ServerState | None) -> None:
         """Write one line per round."""

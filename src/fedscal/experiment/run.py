@@ -12,7 +12,7 @@ from typing import Any
 from fedscal.core import files, weights
 from fedscal.core.errors import UsageError
 from fedscal.core.rng import compute_threads
-from fedscal.core.types import ClientId, Weights
+from fedscal.core.types import ClientId, Metrics, Weights
 from fedscal.core.version import __version__
 from fedscal.experiment.callbacks import Callback, Callbacks
 from fedscal.experiment.checkpoint import Checkpoint
@@ -29,8 +29,9 @@ from fedscal.experiment.metrics import (
 from fedscal.experiment.recorder import Recorder
 from fedscal.experiment.records import Delivery, RoundRecord, RunSummary
 from fedscal.experiment.run_directory import RunDirectory
-from fedscal.experiment.source import SourceModel, source_model
+from fedscal.experiment.source import SourceModel, poorly_trained, source_model
 from fedscal.experiment.spec import RESUMABLE_KEYS, RunSpec
+from fedscal.runtime.messages import UNLIKENESS
 from fedscal.server.rounds import Driver, Round, federate
 from fedscal.server.rule import Briefing, ServerState
 
@@ -99,7 +100,7 @@ def _execute(
         checkpoint, records = _go_back(directory, events)
         with federation.driver(experiment, directory, events.client) as driver:
             events.stage(f"source model: {spec.source_model or spec.source}", spec.pretrain_epochs)
-            source = source_model(experiment, events.advance)
+            source = source_model(experiment, events)
             _Run(experiment, source, driver, events, records, directory.selected, differences).go(checkpoint)
 
 
@@ -167,11 +168,20 @@ class _Run:
 
     def _source_record(self, state: ServerState) -> RoundRecord:
         started = time.perf_counter()
-        judged = self.driver.evaluate(self._deployed(state))
+        judged = self._compared(self.driver.evaluate(self._deployed(state)), state)
         seconds = time.perf_counter() - started
-        layout, folder = self.experiment.layout, self.experiment.data.folder
-        warnings = [*left_out(layout.empty), *(folder.warnings() if folder else [])]
+        layout, data = self.experiment.layout, self.experiment.data
+        poor = poorly_trained(self.source.accuracy, len(data.classes))
+        warnings = [poor] if poor else []
+        warnings += [*left_out(layout.empty), *(data.folder.warnings() if data.folder else [])]
         return source_record(judged, layout.domains, seconds, warnings)
+
+    def _compared(self, judged: Mapping[ClientId, Metrics], state: ServerState) -> Mapping[ClientId, Metrics]:
+        """Add how unlike the clients' images are, if the network has statistics that tell it."""
+        if not self.experiment.network.normalisers:
+            return judged
+        found = self.driver.compare(self._deployed(state))
+        return {c: {**m, **({UNLIKENESS: found[c]} if c in found else {})} for c, m in judged.items()}
 
     def _rounds(self, state: ServerState) -> ServerState:
         after, void = self.records[-1].round, void_rounds(self.records)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,9 @@ from fedscal.core.rng import compute_threads
 from fedscal.core.types import Source, Weights
 from fedscal.data.cache import content_digest, groups
 from fedscal.data.labels import known_labels
+from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.experiment import Experiment
-from fedscal.experiment.pretrain import SourceTraining, pretrain
+from fedscal.experiment.pretrain import Epoch, SourceTraining, pretrain
 from fedscal.models.device import computes_in_bfloat16, find_device
 from fedscal.models.registry import fingerprint
 from fedscal.models.store import find_model, load_model, model_files
@@ -44,8 +44,28 @@ class SourceModel:
         return Source(self.weights, self.gaussians.get("share"))
 
 
-def source_model(experiment: Experiment, on_epoch: Callable[[], None] = lambda: None) -> SourceModel:
-    """Return the source model of a run: the given one, or one from the cache if it is there and whole."""
+def poorly_trained(accuracy: float | None, classes: int) -> str:
+    """Return a warning if a source model is wrong too often on its own kind of images, else nothing.
+
+    Poor is less than half of the way from chance (1 / classes) to 100 %: 75 % of two classes, 55 % of ten.
+    Adaptation starts from its answers, and cannot mend what they are mostly not.
+    """
+    chance = 100 / classes
+    least = (chance + 100) / 2
+    if accuracy is None or accuracy >= least:
+        return ""
+    return (
+        f"the source model is right on {accuracy:.1f} % of held-out images of its own kind, where "
+        f"{chance:.0f} % are chance and less than {least:.0f} % is poor: check the labels, raise "
+        "pretrain_epochs or image_size, or use a pretrained network (model=efficientnet-lite0 trunk=frozen)"
+    )
+
+
+def source_model(experiment: Experiment, progress: Callback | None = None) -> SourceModel:
+    """Return the source model of a run: the given one, or one from the cache if it is there and whole.
+
+    ``progress`` is told how training goes.
+    """
     spec = experiment.spec
     if spec.source_model:
         return given_model(Path(spec.source_model))
@@ -65,7 +85,7 @@ def source_model(experiment: Experiment, on_epoch: Callable[[], None] = lambda: 
                 weights, gaussians, folder, card.source_accuracy, card.seconds or 0.0, cached=True
             )
         except ModelRefused:
-            return _train(experiment, recipe, identity, folder, on_epoch)
+            return _train(experiment, recipe, identity, folder, progress)
 
 
 def given_model(path: Path) -> SourceModel:
@@ -101,7 +121,7 @@ def _recipe(recipe: SourceTraining) -> dict[str, Any]:
 
 
 def _unusual(experiment: Experiment) -> dict[str, Any]:
-    """Return what is set apart from the plain case: a model that is files, a device, a precision, pieces."""
+    """Return what is set apart from the plain case: files of a model, a device, a precision, views."""
     spec = experiment.spec
     device = find_device(spec.device)
     differs = {
@@ -111,6 +131,9 @@ def _unusual(experiment: Experiment) -> dict[str, Any]:
         "micro_batch": spec.micro_batch,
         "trunk": spec.trunk == "frozen" and experiment.bank and experiment.bank.identity,
         "image_size": spec.image_size if not experiment.data.folder else 0,
+        "framing": spec.framing != "paper" and spec.framing,
+        "mirror": spec.mirror != "auto" and spec.mirror,
+        "crops": spec.crops,
     }
     return {key: value for key, value in differs.items() if value}
 
@@ -120,10 +143,16 @@ def _train(
     recipe: SourceTraining,
     identity: dict[str, Any],
     folder: Path,
-    on_epoch: Callable[[], None],
+    progress: Callback | None,
 ) -> SourceModel:
     spec, data = experiment.spec, experiment.data
     started = time.perf_counter()
+
+    def tell(epoch: Epoch) -> None:
+        assert progress
+        progress.epoch(epoch)
+        progress.advance()
+
     with compute_threads(spec.threads):
         made = pretrain(
             experiment.network,
@@ -132,7 +161,7 @@ def _train(
             experiment.views,
             recipe,
             spec.seed,
-            on_epoch,
+            tell if progress else None,
             groups(data, spec.source),
             spec.micro_batch,
         )

@@ -34,7 +34,7 @@ _FROZEN_TRUNK = {"pretrain_dropout": 0.7}
 """Source training on features that never change learns them by heart, unless it misses most of them."""
 DATA_KEYS = (
     *("benchmark", "classes", "image_size", "on_bad", "source_model"),
-    *("model", "trunk", "feature_views", "thaw", "device", "precision"),
+    *("model", "trunk", "feature_views", "thaw", "framing", "mirror", "crops", "device", "precision"),
 )
 """Keys that decide which images, or features of them, are prepared."""
 
@@ -133,6 +133,16 @@ class RunSpec:
     framing: Literal["paper", "whole"] = option(
         "paper",
         "a folder's images: their middle and small crops as in the paper, or the whole and large crops",
+        later=True,
+    )
+    mirror: Literal["auto", "yes", "no"] = option(
+        "auto", "mirror half of the training views; auto: a folder's images are, drawn digits not", later=True
+    )
+    crops: float = option(
+        0.0,
+        "least share of an image's area that a random crop keeps; 0: 0.08 or, with framing=whole, 0.6",
+        low=0,
+        high=1,
         later=True,
     )
     classes: str = option(
@@ -276,7 +286,12 @@ class RunSpec:
 
 def _sites(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys that a folder of sites implies."""
-    return {"benchmark": given["clients"], "clients_per_domain": 1} if given.get("clients") else {}
+    sites = str(given.get("clients", ""))
+    if not sites:
+        return {}
+    if not (sites.startswith(SITES) or sites in BENCHMARKS or is_folder(sites)):
+        raise UsageError(f"clients={shown(sites)}: there is no such folder.")
+    return {"benchmark": sites, "clients_per_domain": 1}
 
 
 def _own_images(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from fedscal.flower.launch import Address, Log, local_folder, run_federation
 from fedscal.flower.processes import RunningProcess, process_group, wait_for
 
 _DATA = {"benchmark": "digits", "source": "mnist"}
-_RUN = {"participation": 1, "rounds": 2, "local_epochs": 1}
+_RUN = {"method": "fedscal", "participation": 1, "rounds": 2, "local_epochs": 1}
 _LIMITS = {"wait": 300, "round-timeout": 300}
 _RETRY = 5
 

@@ -16,6 +16,7 @@ from fedscal.flower.transport import NodeRequest
 from fedscal.runtime.messages import (
     MODEL,
     PROFILE,
+    UNLIKENESS,
     WEIGHTS,
     Frame,
     Request,
@@ -93,6 +94,16 @@ class FlowerDriver:
                 raise TooFewClients(f"{client} sent no profile: {profile.reason}")
             profiles[client] = profile
         return {client: profiles[client] for client in sorted(profiles)}
+
+    def compare(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, float]:
+        """Let each site compare its images with those that its model knows; a site may stay silent."""
+
+        def read(client: ClientId, frame: Frame) -> float:
+            return float(self._decode(client, frame, self.schemas.comparison(client)).scalars[UNLIKENESS])
+
+        requests = {c: Request("compare", [c], tensors={MODEL: model}) for c, model in models.items()}
+        found = {c: far for c, far in self._request(requests, read) if not isinstance(far, Failure)}
+        return {client: found[client] for client in sorted(found)}
 
     def statistics(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Weights]:
         """Return nothing: a site's statistics are on its own disk, and stay there."""

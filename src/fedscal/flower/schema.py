@@ -24,7 +24,7 @@ from fedscal.experiment.records import AVERAGE
 from fedscal.experiment.spec import RunSpec
 from fedscal.methods import build_objective, build_rule, method
 from fedscal.models.store import ModelCard
-from fedscal.runtime.messages import FAILED, PROFILE, REPORT, WEIGHTS
+from fedscal.runtime.messages import FAILED, PROFILE, REPORT, UNLIKENESS, WEIGHTS
 from fedscal.runtime.signals import SIGNALS
 from fedscal.server.rule import ServerRule
 from fedscal.server.screen import IMAGES, MOST, training_record
@@ -148,6 +148,10 @@ class Schemas:
     def evaluation(self, client: ClientId, images: int) -> Schema:
         """Return the schema of the evaluation of a model by a client with so many images."""
         return _schema(client, {"metrics": record(*self._metrics(images))})
+
+    def comparison(self, client: ClientId) -> Schema:
+        """Return the schema of a client's comparison of its images with those that the model knows."""
+        return _schema(client, {UNLIKENESS: real(0, MOST)})
 
     def profile(self, client: ClientId) -> Schema:
         """Return the schema of a client's profile, by the profile of a blank image."""

@@ -119,6 +119,7 @@ class SiteService:
             "hello": self._handshake,
             "train": self._train,
             "evaluate": self._evaluate,
+            "compare": self._compare,
             "profile": self._profile,
         }
         try:
@@ -199,6 +200,11 @@ class SiteService:
     def _metrics(self, service: ClientService, model: Weights) -> Metrics:
         response = _succeeded(service.handle(Request("evaluate", [self.client], tensors={MODEL: model})))
         return dict(response.scalars["metrics"][self.client])
+
+    def _compare(self, request: Request, transport: str) -> Checked:
+        local = Request("compare", [self.client], tensors=request.tensors)
+        response = _succeeded(self._service(request).handle(local))
+        return self._schemas(request).comparison(self.client), response
 
     def _profile(self, request: Request, transport: str) -> Checked:
         response = _succeeded(self._service(request).handle(Request("profile", [self.client])))

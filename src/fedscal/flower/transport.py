@@ -21,7 +21,10 @@ _FIRST_POLL, _LAST_POLL = 0.1, 1.0
 """Seconds between two polls for responses: short at first, for a short job, then longer."""
 _ERRORS = {5: "its machine is gone", 8: "its process ended; out of memory?", 3: "its answer was lost"}
 """What Flower's error codes mean for us."""
-_MESSAGE_TYPES = {"hello": "query", "profile": "query", "train": "train", "evaluate": "evaluate"}
+_MESSAGE_TYPES = {
+    **dict.fromkeys(("hello", "profile", "compare"), "query"),
+    **{kind: kind for kind in ("train", "evaluate")},
+}
 T = TypeVar("T")
 
 

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 _FEWEST = 2
 """One image has no variance."""
+_FEATURES_APART, _ACTIVATIONS_APART = 0.3, 0.011
+"""How far statistics are apart at most where images are alike: of features, one value an image, and
+of BatchNorm's activations, which vary within an image. Measured: docs/folders.md, "Unlike images"."""
+_EPSILON = 1e-5
+"""What normalisation layers add to a variance."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +171,28 @@ def _batches(images: Images, rows: Tensor | None, size: int) -> Iterable[Tensor]
     if rows is None:
         return images.split(size)
     return (images[rows[start : start + size]] for start in range(0, len(rows), size))
+
+
+def unlikeness(network: Network, images: Images, view: Callable[[Tensor], Tensor]) -> float:
+    """Return how unlike images are to those of a network's statistics; more than 1 is unlike, 0 unknown.
+
+    Mean and variance of a channel are those of a Gaussian. The squared Hellinger distance of two is in
+    [0, 1], so that a channel that hardly varied before cannot outweigh all others; the mean over all channels
+    is given in units of the limit for such a network.
+    """
+    measured = measure(network, images, view)
+    known = network.state_dict()
+    apart = [_hellinger(known, measured, name) for name in measured if name.endswith("running_mean")]
+    limit = _FEATURES_APART if network.standardise else _ACTIVATIONS_APART
+    return float(torch.cat(apart).mean()) / limit if apart else 0.0
+
+
+def _hellinger(known: Weights, measured: Weights, name: str) -> Tensor:
+    """Return the squared Hellinger distance of each channel of a layer."""
+    variance = name.replace("running_mean", "running_var")
+    a, b = (statistics[variance].double().cpu() + _EPSILON for statistics in (known, measured))
+    step = (known[name].double().cpu() - measured[name]).square()
+    return 1 - (2 * (a * b).sqrt() / (a + b)).sqrt() * torch.exp(-step / (4 * (a + b)))
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from fedscal.runtime.messages import (
     MODEL,
     PROFILE,
     STATISTICS,
+    UNLIKENESS,
     Frame,
     Request,
     Response,
@@ -158,6 +159,11 @@ class LocalDriver:
         profiles = dict(self._each(dict.fromkeys(self.clients), _profile))
         return {client: profiles[client] for client in sorted(profiles)}
 
+    def compare(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, float]:
+        """Let each client compare its images with those that its model knows."""
+        found = dict(self._each(models, _compare))
+        return {client: found[client] for client in sorted(found)}
+
     def statistics(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Weights]:
         """Collect every client's own statistics for the model that it uses."""
         found = dict(self._each(models, _statistics))
@@ -235,6 +241,11 @@ def _required(executor: Executor, request: Request) -> Response:
 
 def _profile(executor: Executor, client: ClientId, _: None) -> Weights:
     return _required(executor, Request("profile", [client])).tensors[PROFILE]
+
+
+def _compare(executor: Executor, client: ClientId, model: Weights) -> float:
+    request = Request("compare", [client], tensors={MODEL: model})
+    return float(_required(executor, request).scalars[UNLIKENESS])
 
 
 def _statistics(executor: Executor, client: ClientId, model: Weights) -> Weights:

@@ -15,6 +15,8 @@ from fedscal.core.weights import flatten, from_bytes, to_bytes, unflatten
 
 MODEL, WEIGHTS, PROFILE, STATISTICS, REPORT = "server", "weights", "profile", "statistics", "report:"
 """Groups of tensors: the model to evaluate, a client's model, its profile, its statistics, its reports."""
+UNLIKENESS = "unlikeness"
+"""The one number that a client responds when it compares its images with those that a model knows."""
 FAILED = "refused"
 """The field of a response's header that says why there is none."""
 EXPECTED = (ArithmeticError, RuntimeError, ValueError, MemoryError)
@@ -31,7 +33,8 @@ class Request:
     """What clients are asked for.
 
     Attributes:
-        kind: train, evaluate, profile or, on this machine only, statistics; Flower adds its handshake.
+        kind: train, evaluate, compare, profile or, on this machine only, statistics; Flower adds a
+            handshake.
         clients: who is meant; several share one request to evaluate the same model.
         scalars: plain values.
         tensors: models, and a client's memory beside them.

@@ -30,12 +30,13 @@ from fedscal.core.types import (
 )
 from fedscal.models.device import oom_hint
 from fedscal.models.network import Network
-from fedscal.models.statistics import SiteStatistics, load_at_site, predict_at_site
+from fedscal.models.statistics import SiteStatistics, load_at_site, predict_at_site, unlikeness
 from fedscal.runtime.evaluate import client_metrics
 from fedscal.runtime.messages import (
     MODEL,
     PROFILE,
     STATISTICS,
+    UNLIKENESS,
     Request,
     Response,
     failure,
@@ -77,6 +78,8 @@ class ClientService:
             return training_response(*self.train(request.client, *package_of(request)))
         if request.kind == "evaluate":
             return Response({"metrics": self.evaluate(request.clients, request.tensors[MODEL])})
+        if request.kind == "compare":
+            return Response({UNLIKENESS: self.compare(request.client, request.tensors[MODEL])})
         if request.kind == "profile":
             return Response({}, {PROFILE: self.profile(request.client)})
         if request.kind == "statistics":
@@ -95,6 +98,12 @@ class ClientService:
         """Return the profile of a client's images that the method asks for."""
         assert self.describe is not None, "the method asks for no profile"
         return self.describe(self.data[client].images)
+
+    def compare(self, client: ClientId, model: Weights) -> float:
+        """Return how unlike a client's images are to those that a model knows."""
+        data = self.data[client]
+        self.network.load_state_dict(model)
+        return unlikeness(self.network, data.images, data.views.evaluate)
 
     def statistics(self, client: ClientId, model: Weights) -> Weights:
         """Return a client's own statistics for a model."""

@@ -32,6 +32,10 @@ class Driver(Protocol):
         """Return the profile of every client, as the method defines it; once, before the first round."""
         ...
 
+    def compare(self, models: Mapping[ClientId, Weights]) -> Mapping[ClientId, float]:
+        """Return how unlike each client's images are to those that its model knows; once, before round 1."""
+        ...
+
     def statistics(self, models: Mapping[ClientId, Weights]) -> Mapping[ClientId, Weights]:
         """Return the clients' own statistics for their models; of clients elsewhere none: they stay there."""
         ...
