@@ -117,11 +117,12 @@ def summary(found: Sequence[Choice]) -> str:
     missed = fmean(max(one.rounds) - one.delivered for one in found)
     better = [one for one in found if one.rounds[-1] > one.start]
     alarms = sum(one.verdict != "better" for one in better)
+    verdicts = dict(Counter(one.verdict for one in found))
     return (
-        f"{len(found)} runs: regret {fmean(regrets):.2f} on average, {max(regrets):.2f} at worst; against the "
-        f"best round {missed:.2f} on average. Delivered against the source model: {fmean(gains):+.2f} on average, "
-        f"{min(gains):+.2f} at worst. Verdicts: {dict(Counter(one.verdict for one in found))}; {alarms} of "
-        f"{len(better)} runs that gained were not called better."
+        f"{len(found)} runs: regret {fmean(regrets):.2f} on average, {max(regrets):.2f} at worst; "
+        f"against the best round {missed:.2f} on average. Delivered against the source model: "
+        f"{fmean(gains):+.2f} on average, {min(gains):+.2f} at worst. Verdicts: {verdicts}; "
+        f"{alarms} of {len(better)} runs that gained were not called better."
     )
 
 

@@ -12,6 +12,8 @@ import pytest
 from harness import Words, Zygote, rows, summary
 from PIL import Image
 
+from fedscal.models.store import read_card
+
 SMALL = ["model=convnet", "image_size=32", "rounds=2", "local_epochs=1", "pretrain_epochs=8", "batch_size=16"]
 
 
@@ -250,6 +252,6 @@ def test_domainnet_with_lists_and_chosen_classes(fedscal: Zygote, tree: Path, tm
     words = [f"benchmark={root}", "source=Art", f"classes={tmp_path / 'two.txt'}", *SMALL, "workers=1"]
     ended = fedscal("run", *words, "--quiet", "--no-report", "--out", tmp_path / "run")
     assert ended.code == 0, ended.err
-    assert json.loads((tmp_path / "run" / "model" / "last.json").read_text())["classes"] == ["left", "right"]
+    assert read_card(str(tmp_path / "run")).classes == ("left", "right")
     images = [row["images"] for row in rows(tmp_path / "run")[0]["clients"].values()]
     assert sum(images) == 22

@@ -103,11 +103,8 @@ def test_images_unlike_those_of_the_model_are_doubted_if_they_are_enough(run: Pa
     classifier = Classifier.open(run)
     assert "these images are unlike those that the model was trained on" in doubt_images(classifier, paths)
     assert doubt_images(classifier, paths[:-1]) == ""
-    prior = SiteStatistics()
-    module = classifier.module
-    prior.apply(
-        module.network, torch.stack([as_model_sees(p, classifier) for p in paths]), module.views.evaluate
-    )
+    images, module = torch.stack([as_model_sees(p, classifier) for p in paths]), classifier.module
+    SiteStatistics().apply(module.network, images, module.network_sees)
     assert doubt_images(classifier, paths) == "", "they are what the model knows now"
 
 

@@ -183,8 +183,11 @@ def export(
     """
     from fedscal.deploy.card import card_text, run_of
     from fedscal.deploy.classifier import Classifier
+    from fedscal.deploy.onnx import require_onnx
     from fedscal.deploy.site import sites_of, use_site
 
+    if format_ is Format.ONNX:
+        require_onnx()
     classifier = Classifier.open(model, model=network)
     run = run_of(classifier)
     _warn(classifier, run)

@@ -62,5 +62,7 @@ def _refuse_unknown(name: str) -> None:
     elif name not in BENCHMARKS and not is_folder(name):
         refuse_pickles(Path(name))
         if "/" in name:
-            raise UsageError(f"there is no folder '{shown(name)}'.")
+            raise UsageError(
+                f"there is no folder '{shown(name)}', nor such a benchmark{nearest(name, BENCHMARKS)}"
+            )
         raise UsageError(f"unknown benchmark '{shown(name)}'{nearest(name, BENCHMARKS)}")

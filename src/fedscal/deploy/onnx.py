@@ -19,6 +19,13 @@ _TOLERANCE = 1e-4
 _BATCH = 64
 
 
+def require_onnx() -> None:
+    """Name the extra that is missing, before anything is computed."""
+    with from_extra("onnx", "ONNX"):
+        import onnxscript  # noqa: F401, I001  torch's exporter needs it; its own error is long
+        import onnxruntime  # noqa: F401
+
+
 def export_onnx(classifier: Classifier, out: Path, sample: Tensor) -> float:
     """Write one ONNX file that takes pixels of 0 to 255 and returns logits; return the largest difference.
 
@@ -49,8 +56,7 @@ def parity(classifier: Classifier, data: bytes, sample: Tensor) -> float:
 
 
 def _converted(classifier: Classifier) -> bytes:
-    with from_extra("onnx", "ONNX"):
-        import onnxscript  # noqa: F401  torch's exporter needs it; its own error is long
+    require_onnx()
     example = torch.zeros(2, *classifier.shape)
     # Torch's warnings about torchvision and its own deprecations do not concern the user.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
