@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from fedscal.core import weights
 from fedscal.core.errors import ModelRefused, UsageError
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.labels import known_labels
@@ -147,3 +148,26 @@ def test_a_round_that_went_too_far_is_kept_aside_and_commands_take_the_chosen_on
     assert (classifier.path.stem, classifier.card.round) == ("selected", 0)
     assert (directory.path / "model" / "rejected.safetensors").exists()
     check_sites_are_as_recorded(directory.path, defaultdict(int), WITH_SOURCE)
+
+
+@pytest.mark.parametrize("trunk", ["trained", "frozen"])
+def test_sites_with_a_single_class_are_run_and_delivered_with_their_shares(
+    trunk: str, toy_benchmark: Benchmark, tmp_path: Path
+) -> None:
+    spec = RunSpec.make(**{**KEYS, "pretrain_epochs": 30}, trunk=trunk, class_skew=0.001)
+    experiment = Experiment.build(spec)
+    layout = experiment.clients_of_data()
+    known = {d: known_labels(experiment.data, d) for d in set(layout.domains.values())}
+    classes = {
+        client: len(set(known[domain][rows].tolist())) for client, (domain, rows) in layout.rows.items()
+    }
+    assert 1 in classes.values(), "the cut must make such a site"
+    directory = adapt(spec, tmp_path / "run")
+    first, last = directory.rounds()[0], directory.rounds()[-1]
+    source = weights.from_bytes((directory.path / "model" / "source.safetensors").read_bytes(), "source")
+    for client, count in classes.items():
+        file = directory.path / "model" / "sites" / f"{client}.safetensors"
+        bias = weights.from_bytes(file.read_bytes(), client)["head.bias"]
+        if count == 1:
+            assert not torch.equal(bias, source["head.bias"]), client
+            assert last.client(client).accuracy >= first.client(client).accuracy - 10

@@ -26,6 +26,13 @@ app = typer.Typer(
     help="A federation of real machines, on Flower: certs, server, site, run, app, demo.",
 )
 Server = Annotated[str, typer.Option("--server", metavar="HOST:PORT", help="Where the server listens.")]
+Apps = Annotated[
+    str,
+    typer.Option(
+        metavar="SHA256,...",
+        help="Other apps that may run here, beside this version's: see fedscal flower app.",
+    ),
+]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="No TLS and no keys: anybody may read along and join. For tests.")
 ]
@@ -109,13 +116,7 @@ def site(
     retry: Annotated[
         float, typer.Option(help="Seconds until a server that refused is asked again; 0: never.", min=0)
     ] = 20,
-    apps: Annotated[
-        str,
-        typer.Option(
-            metavar="SHA256,...",
-            help="Other apps that may run here, beside this version's: see fedscal flower app.",
-        ),
-    ] = "",
+    apps: Apps = "",
     insecure: Insecure = False,
     allow_code: AllowCode = False,
 ) -> None:
