@@ -47,8 +47,8 @@ def test_the_last_round_is_delivered_while_answers_stay_near_the_source_models()
 @pytest.mark.parametrize(
     ("rounds", "chosen"),
     [
-        ([record(1, 0.9, 0.8), record(2, 0.6, 0.6)], 1),
-        ([record(1, 0.6, 0.7), record(2, 0.5, 0.6)], 0),
+        ([record(1, 0.9, 0.8), record(2, 0.55, 0.55)], 1),
+        ([record(1, 0.55, 0.6), record(2, 0.5, 0.55)], 0),
         ([record(1, 0.9, 0.9), record(2, 0.9, 0.9, classes=2.0)], 1),
     ],
     ids=["went too far", "went too far at once", "collapsed"],
@@ -107,3 +107,9 @@ def test_a_site_whose_answers_changed_too_much_keeps_the_source_model() -> None:
     delivery = judge_delivery([SOURCE, record(1, 1.0, 0.45)])
     assert delivery.unchanged == ["site-1"]
     assert (delivery.round_at("site-0"), delivery.round_at("site-1")) == (1, 0)
+
+
+def test_a_round_that_changed_more_than_most_is_delivered_but_unsure() -> None:
+    delivery = judge_delivery([SOURCE, record(1, 0.65, 0.6)])
+    assert (delivery.round, delivery.verdict) == (1, "unsure")
+    assert delivery.reasons == ["the source model answers alike for 62% of the images only"]

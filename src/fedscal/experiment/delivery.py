@@ -21,8 +21,8 @@ from fedscal.experiment.records import Delivery, RoundRecord
 
 AGREEMENT = "agreement"
 """The value of ``select`` that chooses by it."""
-_AGREE = 0.7
-"""Sites together agree with the source model on so many images in healthy runs."""
+_AGREE, _SURELY = 0.6, 0.65
+"""Sites together agree with the source model on so many images in runs that gained: at least, and as a rule."""
 _SITE_AGREES = 0.5
 """A single site may differ more; below this, it keeps the source model and needs a look."""
 _NAMED = 3
@@ -68,7 +68,7 @@ def judge_delivery(records: Sequence[RoundRecord]) -> Delivery:
         return Delivery(chosen, "do not use", broken)
     fallen = sorted(collapsed(records[-1], records[0]))
     strange, small = _strange(delivered), _small(delivered)
-    reasons = [*_doubts(chosen, records, fallen), *_doubtful_sites(strange, small)]
+    reasons = [*_doubts(chosen, records, fallen), *_far(delivered), *_doubtful_sites(strange, small)]
     sites = sorted({*fallen, *strange, *small})
     return Delivery(chosen, "unsure" if reasons else "better", reasons, sites, strange)
 
@@ -84,6 +84,12 @@ def _doubts(chosen: int, records: Sequence[RoundRecord], fallen: Sequence[Client
         kept = f"round {chosen}" if chosen else "the source model with each site's own statistics"
         reasons.append(f"{kept} is delivered in place of the last round")
     return reasons
+
+
+def _far(delivered: RoundRecord) -> list[str]:
+    """Say if a round changed more answers than most that gained."""
+    share = agreement(delivered)
+    return [] if share >= _SURELY else [f"the source model answers alike for {share:.0%} of the images only"]
 
 
 def _strange(delivered: RoundRecord) -> list[ClientId]:
