@@ -22,7 +22,7 @@ from fedscal.experiment.records import Delivery, RoundRecord
 AGREEMENT = "agreement"
 """The value of ``select`` that chooses by it."""
 _AGREE, _SURELY = 0.6, 0.65
-"""Sites together agree with the source model on so many images in runs that gained: at least, and as a rule."""
+"""Sites together agree with the source model on so many images in runs that gained: at least; as a rule."""
 _SITE_AGREES = 0.5
 """A single site may differ more; below this, it keeps the source model and needs a look."""
 _NAMED = 3
