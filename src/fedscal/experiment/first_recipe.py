@@ -20,6 +20,8 @@ _TRAINING = [
     'on_bad = "error"  # "skip" leaves broken files out',
     "seed = 0",
 ]
+_FRAMING = '  # images are seen whole; "paper": their middle, and smaller crops'
+_VIEWS = '  # source training sees changed images too, whatever the method; "weak" as in the paper'
 _MIRROR = '# mirror = "no"  # for what has a side: letters, digits, X-rays'
 _CROPS = "# crops = 0.9  # for what may not be cut: random crops keep that share of an image; else 0.6"
 
@@ -59,8 +61,10 @@ def _network(tree: Tree, spec: RunSpec) -> list[str]:
         f"model = {json.dumps(spec.model)}  # {why}",
         f"trunk = {json.dumps(spec.trunk)}",
         _line(known["image_size"]) if "image_size" in known else f"image_size = {spec.image_size}",
+        f"framing = {json.dumps(spec.framing)}{_FRAMING}",
         _line(known["mirror"]) if "mirror" in known else _MIRROR,
         _CROPS,
+        f"pretrain_views = {json.dumps(spec.pretrain_views)}{_VIEWS}",
     ]
 
 
