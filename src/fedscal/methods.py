@@ -126,6 +126,7 @@ METHODS: dict[str, Method] = {
             "statistics": "site",
             "class_shares": "site",
             "statistics_prior": 4.0,
+            "sure_share": 0.5,
             "pretrain_views": "both",
             "least_participants": 10,
             # What is learned from neighbours goes too far on some sites; the way there is what helps all.

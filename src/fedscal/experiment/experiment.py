@@ -205,6 +205,7 @@ class Experiment:
             source=source,
             compared=self.spec.select == "agreement",
             class_shares=self.spec.estimates_shares,
+            sure_share=self.spec.sure_share,
         )
 
     def _shards(self, domain: str) -> dict[ClientId, Tensor]:

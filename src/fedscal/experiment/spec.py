@@ -105,6 +105,13 @@ class RunSpec:
         "with statistics=site: classes occur alike at a client, or as it estimates from its own images",
         later=True,
     )
+    sure_share: float = option(
+        0.0,
+        "share of the source model in what answers at clients where the source model is sure",
+        low=0,
+        high=1,
+        later=True,
+    )
     pretrain_epochs: int = option(50, "epochs of source training", low=1, high=10_000)
     pretrain_lr: float = option(0.03, "learning rate of source training", above=0, high=10)
     pretrain_views: Literal["weak", "both"] = option(

@@ -57,6 +57,7 @@ _SHARED = frozenset(
         "statistics",
         "statistics_prior",
         "class_shares",
+        "sure_share",
         "feature_views",
         "select",
     ]
@@ -188,7 +189,7 @@ class SiteService:
         service = self._service(request)
         metrics = self._metrics(service, request.tensors[MODEL])
         if service.training.statistics:
-            self._keep_statistics(weights.statistics(service.network.state_dict()))
+            self._keep_statistics(service.own_tensors(self.client))
         images = len(service.data[self.client].images)
         return self._schemas(request).evaluation(self.client, images), Response({"metrics": metrics})
 

@@ -82,7 +82,7 @@ def estimate_shares(logits: Tensor, assumed: Tensor | None = None) -> ClassShare
     assumed = equal if assumed is None else torch.lerp(assumed.double(), equal, _PSEUDO_IMAGES)
     temperature = _temperature(logits)
     shares = _expectation_maximisation(torch.softmax(logits / temperature, dim=1), assumed)
-    trust = _unlikeness(logits) * _ramp(temperature, _UNSURE, _SURE)
+    trust = _unlikeness(logits) * ramp(temperature, _UNSURE, _SURE)
     return ClassShares(shares, assumed, trust, temperature)
 
 
@@ -116,9 +116,9 @@ def _unlikeness(logits: Tensor) -> float:
     images, classes = logits.shape
     counted = torch.bincount(logits.argmax(dim=1), minlength=classes).double() / images
     entropy = float(-torch.xlogy(counted, counted).sum()) + (classes - 1) / (2 * images)
-    return 1 - _ramp(math.exp(entropy) / classes, _UNLIKE, _EQUAL)
+    return 1 - ramp(math.exp(entropy) / classes, _UNLIKE, _EQUAL)
 
 
-def _ramp(value: float, low: float, high: float) -> float:
+def ramp(value: float, low: float, high: float) -> float:
     """Return 0 up to ``low``, 1 from ``high`` on, and in between what lies in between."""
     return min(1.0, max(0.0, (value - low) / (high - low)))

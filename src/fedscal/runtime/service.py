@@ -30,6 +30,7 @@ from fedscal.core.types import (
 )
 from fedscal.models.device import oom_hint
 from fedscal.models.network import Network
+from fedscal.models.shares import ramp
 from fedscal.models.statistics import SiteStatistics, load_at_site, predict_at_site, unlikeness
 from fedscal.runtime.evaluate import client_metrics
 from fedscal.runtime.messages import (
@@ -43,6 +44,33 @@ from fedscal.runtime.messages import (
     package_of,
     training_response,
 )
+
+_SURE = (0.5, 0.58)
+"""Mean confidence from which on the source model is sure of a client's images, and from which on fully.
+
+Where it is, there is little to gain and something to lose: docs/methods.md has the measurements.
+"""
+
+
+@dataclass(frozen=True)
+class _FromSource:
+    """What a client learned from the source model's answers to its images.
+
+    Attributes:
+        statistics: how it takes its statistics, its class shares included.
+        answers: the classes that the source model predicts, if they are compared.
+        source: the source model.
+        share: its share in what answers at this client.
+    """
+
+    statistics: SiteStatistics | None
+    answers: Tensor | None = None
+    source: Weights = field(default_factory=dict)
+    share: float = 0.0
+
+    def used(self, model: Weights) -> Weights:
+        """Return the model that answers in the place of another: where the source model is sure, a mean."""
+        return weights.mean([self.source, model], [self.share, 1 - self.share]) if self.share else model
 
 
 @dataclass(frozen=True)
@@ -63,8 +91,9 @@ class ClientService:
     """Whether answers are compared with those of the source model."""
     class_shares: bool = False
     """Whether clients estimate their class shares by those of the source model."""
-    _source_answers: dict[ClientId, Tensor] = field(default_factory=dict)
-    _known: dict[ClientId, SiteStatistics] = field(default_factory=dict)
+    sure_share: float = 0.0
+    """The source model's share in the models that answer at clients where it is sure."""
+    _learned: dict[ClientId, _FromSource] = field(default_factory=dict)
 
     def handle(self, request: Request) -> Response | Failure:
         """Carry out a request; an error is a failure, never raised."""
@@ -89,7 +118,7 @@ class ClientService:
     def train(self, client: ClientId, package: Package, memory: Memory) -> tuple[Reply, Memory]:
         """Let a client adapt the package's model to its images."""
         streams = Streams(self.seed, client, package.round)
-        training = replace(self.training, statistics=self._statistics(client))
+        training = replace(self.training, statistics=self._from_source(client).statistics)
         return local_update(
             package, memory, self.data[client], self.objective, training, streams, self.network
         )
@@ -106,10 +135,18 @@ class ClientService:
         return unlikeness(self.network, data.images, data.views.evaluate)
 
     def statistics(self, client: ClientId, model: Weights) -> Weights:
-        """Return a client's own statistics for a model."""
-        data = self.data[client]
-        load_at_site(self.network, model, data.images, data.views.evaluate, self._statistics(client))
-        return weights.statistics(self.network.state_dict())
+        """Return what a client has of its own of a model: its statistics above all."""
+        data, known = self.data[client], self._from_source(client)
+        load_at_site(self.network, known.used(model), data.images, data.views.evaluate, known.statistics)
+        return self.own_tensors(client)
+
+    def own_tensors(self, client: ClientId) -> Weights:
+        """Return what is a client's own in the model that the network holds: the one it was last asked about.
+
+        Where the source model has a share, that is all of it.
+        """
+        state = self.network.state_dict()
+        return weights.snapshot(state) if self._from_source(client).share else weights.statistics(state)
 
     def evaluate(self, clients: Sequence[ClientId], model: Weights) -> dict[ClientId, Metrics]:
         """Evaluate a model on the data of each client."""
@@ -117,32 +154,36 @@ class ClientService:
             return {client: self._evaluate(client, model) for client in clients}
 
     def _evaluate(self, client: ClientId, model: Weights) -> Metrics:
-        answers = self._answers_of_source(client)
         sweep = Sweep(lambda: self._predict(client, model))
         pseudo = self.objective.terms[0].prepare(sweep, None).get("pseudo_labels")
-        return client_metrics(sweep.prediction, pseudo, self.labels.get(client), answers)
-
-    def _answers_of_source(self, client: ClientId) -> Tensor | None:
-        """Return the classes that the source model predicts; they never change, so they are kept."""
-        if self.source and self.compared and client not in self._source_answers:
-            answers = self._predict(client, self.source().weights).logits.argmax(dim=1)
-            self._source_answers[client] = answers
-        return self._source_answers.get(client)
+        return client_metrics(
+            sweep.prediction, pseudo, self.labels.get(client), self._from_source(client).answers
+        )
 
     def _predict(self, client: ClientId, model: Weights) -> Prediction:
         """Return a model's predictions of a client's images, as the client uses the model."""
-        data = self.data[client]
+        data, known = self.data[client], self._from_source(client)
         return predict_at_site(
-            self.network, model, data.images, data.views.evaluate, self._statistics(client)
+            self.network, known.used(model), data.images, data.views.evaluate, known.statistics
         )
 
-    def _statistics(self, client: ClientId) -> SiteStatistics | None:
-        """Return how a client takes its statistics; its class shares never change, so they are kept."""
-        if not (self.source and self.class_shares and self.training.statistics):
-            return self.training.statistics
-        if client not in self._known:
-            source, data = self.source(), self.data[client]
-            self._known[client] = self.training.statistics.knowing_classes(
-                self.network, source.weights, data.images, data.views.evaluate, source.class_shares
+    def _from_source(self, client: ClientId) -> _FromSource:
+        """Return what a client learned from the source model's answers; they never change, so it is kept."""
+        if client not in self._learned:
+            self._learned[client] = self._ask_source(client)
+        return self._learned[client]
+
+    def _ask_source(self, client: ClientId) -> _FromSource:
+        statistics = self.training.statistics
+        if not (self.source and (self.compared or self.class_shares or self.sure_share)):
+            return _FromSource(statistics)
+        source, data = self.source(), self.data[client]
+        view = data.views.evaluate
+        if statistics and self.class_shares:
+            statistics = statistics.knowing_classes(
+                self.network, source.weights, data.images, view, source.class_shares
             )
-        return self._known[client]
+        answered = predict_at_site(self.network, source.weights, data.images, view, statistics)
+        sure = ramp(float(answered.probabilities.amax(dim=1).double().mean()), *_SURE)
+        answers = answered.logits.argmax(dim=1) if self.compared else None
+        return _FromSource(statistics, answers, source.weights, self.sure_share * sure)
