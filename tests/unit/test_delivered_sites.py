@@ -60,6 +60,32 @@ def test_the_delivered_model_with_a_site_s_statistics_is_the_one_that_was_judged
     check_sites_are_as_recorded(run, defaultdict(lambda: last), WITH_STATISTICS)
 
 
+def test_where_the_source_model_is_sure_the_site_is_given_a_mean_of_both(
+    toy_benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedscal.runtime.service._SURE", (-1.0, 0.0))  # it always is
+    monkeypatch.setattr("fedscal.experiment.delivery._AGREE", 0.0)
+    keys = {**KEYS, "lr": 1, "source_share": 0}
+    directory = adapt(RunSpec.make(**keys, sure_share=0.5), tmp_path / "run")
+    check_sites_are_as_recorded(directory.path, defaultdict(lambda: 2), WITH_STATISTICS)
+    models = {
+        name: weights.from_bytes((directory.path / "model" / f"{name}.safetensors").read_bytes(), name)
+        for name in ("source", "last", "sites/dark-0")
+    }
+    key = "bottleneck.weight"
+    assert not torch.equal(models["source"][key], models["last"][key])
+    torch.testing.assert_close(models["sites/dark-0"][key], (models["source"][key] + models["last"][key]) / 2)
+
+
+def test_where_it_is_not_the_site_has_statistics_only(
+    toy_benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedscal.runtime.service._SURE", (2.0, 3.0))  # it never is
+    directory = adapt(RunSpec.make(**KEYS), tmp_path / "run")
+    file = directory.path / "model" / "sites" / "dark-0.safetensors"
+    assert "bottleneck.weight" not in weights.from_bytes(file.read_bytes(), "dark-0")
+
+
 def test_sites_whose_answers_changed_too_much_are_given_the_source_model(
     toy_benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
