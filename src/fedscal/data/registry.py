@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedscal.core.errors import UsageError, nearest, shown
 from fedscal.data.benchmark import Benchmark
+from fedscal.data.cache import with_content
 from fedscal.data.digits import DIGITS
 from fedscal.data.folders.benchmark import folder_benchmark
 from fedscal.data.folders.lists import refuse_pickles
@@ -53,7 +54,7 @@ def benchmark(
         raise UsageError(
             f"classes={shown(classes)} chooses among a folder's classes, and {name} is no folder."
         )
-    return BENCHMARKS[name]
+    return with_content(BENCHMARKS[name])
 
 
 def _refuse_unknown(name: str) -> None:
