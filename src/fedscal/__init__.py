@@ -1,12 +1,20 @@
 """FedSCAl: federated source-free domain adaptation of image classifiers.
 
 The server holds a model that was trained on a source data set which is gone; each client holds
-unlabelled images of its own domain; together they adapt one model.
+unlabelled images of its own domain; together they adapt one model. A short tour:
 
 >>> import fedscal
 >>> spec = fedscal.RunSpec.make(benchmark="digits", source="mnist", method="fedscal")
->>> run = fedscal.adapt(spec, out="runs/first")      # doctest: +SKIP
->>> run.summary().accuracy.last.average             # doctest: +SKIP
+>>> run = fedscal.adapt(spec, out="runs/first", progress=True)   # doctest: +SKIP
+>>> run                                                          # doctest: +SKIP
+>>> fedscal.write_report(run)                                    # doctest: +SKIP
+>>> fedscal.audit(run, "checked")       # checked/<site>/<class>/<image>; doctest: +SKIP
+>>> fedscal.predict(run, "new-images")  # or a tensor; doctest: +SKIP
+>>> fedscal.export(run, "model.onnx")   # doctest: +SKIP
+
+``adapt`` makes a run, ``resume`` goes on with it, ``load`` opens its model. ``fedscal.extend`` has what
+methods, data sets and backbones of your own are made of. ``fedscal.report`` is the package that makes pages;
+the function is ``write_report``.
 """
 
 from importlib import import_module
@@ -24,6 +32,10 @@ if TYPE_CHECKING:  # isort: off
     from fedscal.core.user_code import allow_code as allow_code
     from fedscal.data.benchmark import Benchmark as Benchmark
     from fedscal.data.registry import BENCHMARKS as BENCHMARKS
+    from fedscal.deploy.classifier import Classifier as Classifier
+    from fedscal.deploy.predict import Predictions as Predictions
+    from fedscal.deploy.use import audit as audit, export as export, load as load, predict as predict
+    from fedscal.experiment.audits import Audit as Audit
     from fedscal.experiment.callbacks import Callback as Callback
     from fedscal.experiment.experiment import Experiment as Experiment
     from fedscal.experiment.run import adapt as adapt, resume as resume
@@ -39,6 +51,10 @@ _HOMES = {
     "fedscal.core.types": ("Views",),
     "fedscal.data.benchmark": ("Benchmark",),
     "fedscal.data.registry": ("BENCHMARKS",),
+    "fedscal.deploy.classifier": ("Classifier",),
+    "fedscal.deploy.predict": ("Predictions",),
+    "fedscal.deploy.use": ("audit", "export", "load", "predict"),
+    "fedscal.experiment.audits": ("Audit",),
     "fedscal.core.errors": ("FedscalError",),
     "fedscal.server.rounds": ("Driver", "Schedule", "federate"),
     "fedscal.methods": ("ADAPTATIONS", "METHODS", "Method"),
@@ -63,3 +79,8 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(import_module(module), name)
     raise AttributeError(f"module 'fedscal' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, imported or not, so that they complete."""
+    return __all__
