@@ -38,10 +38,12 @@ if TYPE_CHECKING:  # isort: off
     from fedscal.experiment.audits import Audit as Audit
     from fedscal.experiment.callbacks import Callback as Callback
     from fedscal.experiment.experiment import Experiment as Experiment
-    from fedscal.experiment.run import adapt as adapt, resume as resume
+    from fedscal.experiment.own import adapt as adapt
+    from fedscal.experiment.run import resume as resume
     from fedscal.experiment.run_directory import RunDirectory as RunDirectory
     from fedscal.experiment.spec import RunSpec as RunSpec
     from fedscal.methods import ADAPTATIONS as ADAPTATIONS, METHODS as METHODS, Method as Method
+    from fedscal.models.module import register_module as register_module
     from fedscal.report import write_comparison as write_comparison, write_report as write_report
     from fedscal.server.rounds import Driver as Driver, Schedule as Schedule, federate as federate
     from fedscal.server.rule import ServerRule as ServerRule, ServerState as ServerState
@@ -64,7 +66,9 @@ _HOMES = {
     "fedscal.report": ("write_comparison", "write_report"),
     "fedscal.experiment.callbacks": ("Callback",),
     "fedscal.experiment.experiment": ("Experiment",),
-    "fedscal.experiment.run": ("adapt", "resume"),
+    "fedscal.experiment.own": ("adapt",),
+    "fedscal.experiment.run": ("resume",),
+    "fedscal.models.module": ("register_module",),
     "fedscal.server.rule": ("ServerRule", "ServerState"),
     "fedscal.experiment.spec": ("RunSpec",),
 }

@@ -13,6 +13,8 @@ from fedscal.data.folders.benchmark import folder_benchmark
 from fedscal.data.folders.lists import refuse_pickles
 from fedscal.data.icons.benchmark import ICONS, ICONS_64, ICONS_B, ICONS_B_64
 from fedscal.data.remote import PREFIX, sites_benchmark
+from fedscal.data.tensors import PREFIX as TENSORS
+from fedscal.data.tensors import tensors_benchmark
 
 _ROWS = (DIGITS, ICONS, ICONS_64, ICONS_B, ICONS_B_64)
 BENCHMARKS: dict[str, Benchmark] = {row.name: row for row in _ROWS}
@@ -27,7 +29,7 @@ _OWN_DEFAULTS: Mapping[str, int | float | str] = {"method": OWN_IMAGES, "least_p
 def defaults_of(name: str) -> Mapping[str, int | float | str]:
     """Return a benchmark's default keys; a folder is not read for them."""
     _refuse_unknown(name)
-    if is_folder(name) or name.startswith(PREFIX):
+    if is_folder(name) or name.startswith((PREFIX, TENSORS)):
         return _OWN_DEFAULTS
     return BENCHMARKS[name].defaults if name in BENCHMARKS else {}
 
@@ -47,6 +49,8 @@ def benchmark(
     """
     if name.startswith(PREFIX):
         return sites_benchmark(name)
+    if name.startswith(TENSORS):
+        return tensors_benchmark(name)
     if is_folder(name):
         return folder_benchmark(name, skip_bad, side, classes, source)
     _refuse_unknown(name)
@@ -60,6 +64,8 @@ def benchmark(
 def _refuse_unknown(name: str) -> None:
     if name.startswith(PREFIX):
         sites_benchmark(name)  # refuses names that cannot be sites'
+    elif name.startswith(TENSORS):
+        tensors_benchmark(name)  # refuses what is not in the cache
     elif name not in BENCHMARKS and not is_folder(name):
         refuse_pickles(Path(name))
         if "/" in name:
