@@ -8,9 +8,14 @@ unlabelled images of its own domain; together they adapt one model. A short tour
 >>> run = fedscal.adapt(spec, out="runs/first", progress=True)   # doctest: +SKIP
 >>> run                                                          # doctest: +SKIP
 >>> fedscal.write_report(run)                                    # doctest: +SKIP
->>> fedscal.audit(run, "checked")       # checked/<site>/<class>/<image>; doctest: +SKIP
->>> fedscal.predict(run, "new-images")  # or a tensor; doctest: +SKIP
->>> fedscal.export(run, "model.onnx")   # doctest: +SKIP
+>>> fedscal.audit(run, "checked")                                # doctest: +SKIP
+>>> fedscal.predict(run, "new-images")                           # doctest: +SKIP
+>>> fedscal.export(run, "model.onnx")                            # doctest: +SKIP
+
+An audit asks about ``checked/<site>/<class>/<image>``, predictions about files or a tensor. What you have at
+hand is adapted without a spec, a trained ``nn.Module`` or a model's path to tensors, loaders or a folder:
+
+>>> run = fedscal.adapt(module, {"a": images, "b": loader}, classes=names, out="runs/mine")  # doctest: +SKIP
 
 ``adapt`` makes a run, ``resume`` goes on with it, ``load`` opens its model. ``fedscal.extend`` has what
 methods, data sets and backbones of your own are made of. ``fedscal.report`` is the package that makes pages;

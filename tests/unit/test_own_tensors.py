@@ -18,7 +18,8 @@ from fedscal.core.errors import DataRefused, ModelRefused, UsageError
 from fedscal.data import cache
 from fedscal.data.labels import labels
 from fedscal.data.registry import benchmark
-from fedscal.data.tensors import keep_tensors
+from fedscal.data.tensors import SiteImages, keep_tensors
+from fedscal.data.views import AugmentedViews
 from fedscal.models.module import around_classifier
 from fedscal.models.registry import MODELS
 from toys import CLASSES, SIDE, blobs, tensor_of
@@ -122,10 +123,9 @@ def test_what_is_no_images_is_refused(sites: dict[str, Any], said: str) -> None:
 def test_a_module_is_adapted_to_tensors_in_one_process_which_is_said(tmp_path: Path) -> None:
     images, truth = blobs(24)
     lines: list[str] = []
-    run = fedscal.adapt(
-        *(classifier(), {"a": (images, truth), "b": blobs(20, 1)[0]}),
-        out=tmp_path / "run", classes=NAMES, progress=lines.append, **SHORT,
-    )  # fmt: skip
+    sites: dict[str, SiteImages] = {"a": (images, truth), "b": blobs(20, 1)[0]}
+    out = tmp_path / "run"
+    run = fedscal.adapt(classifier(), sites, out=out, classes=NAMES, progress=lines.append, **SHORT)
     assert "one after the other" in lines[0]
     assert run.spec().workers == 1
     assert set(run.summary().accuracy.last.named) == {"a", "average"}
@@ -155,7 +155,11 @@ def test_another_process_is_told_how_to_know_the_module(
 
 def test_a_network_is_trained_on_a_labelled_site_and_its_model_used_again(tmp_path: Path) -> None:
     images = torch.nn.functional.interpolate(blobs(24)[0], 16)
-    sites = {"here": (images, blobs(24)[1]), "there": images.flip(0), "yonder": images[:12]}
+    sites: dict[str, SiteImages] = {
+        "here": (images, blobs(24)[1]),
+        "there": images.flip(0),
+        "yonder": images[:12],
+    }
     keys = {**SHORT, "source": "here", "pretrain_epochs": 1, "workers": 2}
     run = fedscal.adapt("convnet", sites, out=tmp_path / "first", classes=NAMES, **keys)
     again = fedscal.adapt(run.path / "model", {"there": images}, out=tmp_path / "again", **SHORT)
@@ -183,9 +187,9 @@ def test_a_module_is_adapted_to_a_folder_of_sites(tmp_path: Path) -> None:
     keys = {**SHORT, "image_size": 8, "mean": (0.5,) * 3, "std": (0.5,) * 3}
     run = fedscal.adapt(module, tmp_path / "sites", out=tmp_path / "run", classes=NAMES, **keys)
     assert set(run.rounds()[-1].domains) == {"a", "b"}
-    assert fedscal.load(run, "cpu").card.views == {
-        **fedscal.load(run, "cpu").card.views, "mean": [0.5] * 3, "side": 8
-    }  # fmt: skip
+    views = fedscal.load(run, "cpu").module.views
+    assert isinstance(views, AugmentedViews)
+    assert (views.mean, views.side) == ((0.5,) * 3, 8)
 
 
 def test_tensors_that_are_not_square_stay_as_they_are(tmp_path: Path) -> None:

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedscal.core.extras import from_extra
 from fedscal.core.files import write_bytes
 from fedscal.core.table import Table
 from fedscal.experiment.load import load_run
-
-if TYPE_CHECKING:
-    from fedscal.experiment.run_directory import RunDirectory
+from fedscal.experiment.run_directory import RunDirectory
 
 __all__ = ["write_comparison", "write_report", "write_tables"]
 
 
 def write_report(run: RunDirectory | Path | str, *, out: Path | str | None = None) -> Path:
     """Write the report of one run, finished or not, as its ``report.html`` or ``out``; return its path."""
-    page, path = _page(), Path(getattr(run, "path", run))
+    page, path = _page(), run.path if isinstance(run, RunDirectory) else Path(run)
     return _write(Path(out or path / "report.html"), page.report_page(load_run(path)))
 
 
