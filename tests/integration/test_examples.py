@@ -12,6 +12,7 @@ PAGES = {
     "01_quickstart": "runs/*/report.html",
     "02_new_term": "runs/new-term/comparison.html",
     "03_own_backbone": "runs/own-backbone/report.html",
+    "04_own_tensors": "runs/own-tensors/report.html",
 }
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
@@ -33,7 +34,7 @@ def promised(script: Path, folder: Path, said: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "script", [e for e in EXAMPLES if e.stem == "02_new_term"], ids=lambda path: path.stem
+    "script", [e for e in EXAMPLES if e.stem in {"02_new_term", "04_own_tensors"}], ids=lambda path: path.stem
 )
 def test_an_example_of_one_round_runs_from_an_empty_directory(
     fedscal: Zygote, script: Path, tmp_path: Path, cache: Path

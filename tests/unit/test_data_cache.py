@@ -18,6 +18,7 @@ from fedscal.core.errors import DataRefused, UsageError
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.labels import labels
+from fedscal.data.registry import BENCHMARKS, benchmark
 from fedscal.data.views import AugmentedViews
 from toys import tensor_of
 
@@ -221,3 +222,29 @@ def test_groups_have_a_file_of_their_own_only_where_there_are_groups(toy: Benchm
 def test_groups_that_do_not_fit_the_images_are_refused(toy: Benchmark, wrong: Tensor) -> None:
     with pytest.raises(DataRefused, match="toy/sea"):
         cache.prepare(replace(toy, groups=lambda domain: wrong))
+
+
+def test_other_tensors_under_an_old_name_and_version_are_not_served_from_its_cache(
+    toy: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = {"count": 1}
+
+    def build(domain: str) -> tuple[Tensor, Tensor]:
+        return torch.zeros(held["count"], 1, 2, 2, dtype=torch.uint8), torch.zeros(held["count"]).long()
+
+    monkeypatch.setitem(BENCHMARKS, "toy", replace(toy, packages=(), build=build))
+    assert cache.image_count(benchmark("toy"), "sea") == 1
+    held["count"] = 200
+    assert cache.image_count(benchmark("toy"), "sea") == len(cache.images(benchmark("toy"), "sea")) == 200
+    held["count"] = 1
+    assert cache.image_count(benchmark("toy"), "sea") == 1
+
+
+def test_what_packages_decide_or_the_maker_names_is_not_built_to_be_found(
+    toy: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for row in (toy, replace(toy, packages=(), content="release 1")):
+        monkeypatch.setitem(BENCHMARKS, "toy", row)
+        assert benchmark("toy") == row
+    assert builds(toy) == []
+    assert cache.prepare(replace(toy, content="1")) != cache.prepare(replace(toy, content="2"))

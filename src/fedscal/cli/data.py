@@ -37,7 +37,7 @@ Name = Annotated[str, typer.Argument(help="A data set of `fedscal data list`.")]
 @app.command("list")
 def list_(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """List the data sets and whether they are built."""
-    states = {name: status(entry) for name, entry in BENCHMARKS.items()}
+    states = {name: status(benchmark(name)) for name in BENCHMARKS}
     if as_json:
         print_json({name: _described(BENCHMARKS[name], state) for name, state in states.items()})
         return

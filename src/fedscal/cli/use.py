@@ -22,16 +22,13 @@ from fedscal.cli.output import (
 )
 from fedscal.core import files
 from fedscal.core.convert import dump
-from fedscal.core.errors import UsageError, some
+from fedscal.core.errors import UsageError
 from fedscal.data.folders.scan import scan
-from fedscal.experiment.audits import AUDIT
 from fedscal.experiment.first_recipe import first_recipe
+from fedscal.models.store import find_model
 
 if TYPE_CHECKING:
-    from fedscal.deploy.classifier import Classifier
     from fedscal.deploy.predict import Answer
-    from fedscal.experiment.audits import Audit
-    from fedscal.experiment.load import Run
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run directory, or a model's .safetensors.")]
 Network = Annotated[
@@ -41,7 +38,6 @@ Network = Annotated[
     ),
 ]
 Site = Annotated[str, typer.Option("--site", help="Use the statistics that the run kept for this site.")]
-_CHECKED = 256
 
 
 class Format(StrEnum):
@@ -84,19 +80,17 @@ def predict(
 
     A model whose sites have statistics of their own takes those of these images, if they are enough.
     """
-    from fedscal.deploy.card import run_of
-    from fedscal.deploy.classifier import Classifier
     from fedscal.deploy.predict import ask, files_at, write_csv
-    from fedscal.deploy.site import doubt_images, use_images, use_site
+    from fedscal.deploy.use import load, reservations, take_statistics
 
-    classifier, paths = Classifier.open(model, device.value, network), files_at(folder)
-    _warn(classifier, run_of(classifier))
-    said = use_site(classifier, site) if site else ""
-    doubt = doubt_images(classifier, paths)  # before the images' own statistics are in use
-    if said := said or use_images(classifier, paths):
+    classifier, paths = load(model, device.value, network), files_at(folder)
+    for text in reservations(classifier):
+        _warn(text)
+    said, doubt = take_statistics(classifier, paths, site)
+    if said:
         print_error(f"{classifier.path.name} {said}")
     if doubt:
-        print_error(f"warning: {doubt}")
+        _warn(doubt)
     if out is None:
         problems = write_csv(ask(classifier, paths), sys.stdout)
     else:
@@ -107,11 +101,8 @@ def predict(
         print_error(f"{problems} files are no whole images; the column 'problem' says why.")
 
 
-def _warn(classifier: Classifier, run: Run | None) -> None:
-    from fedscal.deploy.card import doubts
-
-    for text in doubts(classifier, run) if run else ():
-        print_error(f"warning: {text}")
+def _warn(text: str) -> None:
+    print_error(f"warning: {text}")
 
 
 def _shown(answers: Iterable[Answer], total: int) -> Iterator[Answer]:
@@ -136,19 +127,10 @@ def audit(
     It ends in a sentence. The numbers are kept in the run directory (audit.json); report and model card show
     them, and runs that were audited on the same images can be compared: fedscal report RUN RUN.
     """
-    from fedscal.deploy.audit import audit as audited
-    from fedscal.deploy.audit import trained_files
-    from fedscal.deploy.card import run_of
-    from fedscal.deploy.classifier import Classifier
+    from fedscal.deploy import use
 
-    classifier = Classifier.open(model, device.value, network)
-    run = run_of(classifier)
-    _warn(classifier, run)
-    before = classifier.path.with_name("source.safetensors")
-    known = before.exists() and before != classifier.path
-    source = Classifier.open(before, device.value, network) if known else None
-    found = audited(classifier, source, folder, trained_files(run))
-    page = _keep(found, run) if run else None
+    found = use.audit(model, folder, device=device.value, network=network, say=_warn)
+    page = _renewed(find_model(model).parent.parent)
     if as_json:
         print_json(dump(found))
         return
@@ -160,13 +142,12 @@ def audit(
         print_plain(f"report: {page}")
 
 
-def _keep(found: Audit, run: Run) -> Path | None:
-    """Write an audit into its run, and a report that is there anew: the old one does not know of it."""
+def _renewed(run: Path) -> Path | None:
+    """Write a report that is there anew: the old one does not know of the audit."""
     from fedscal.report import write_report
 
-    files.write_json(run.path / AUDIT, dump(found))
-    there = (run.path / "report.html").exists()
-    return page_if_possible(lambda: write_report(run.path)) if there else None
+    there = (run / "report.html").exists() and (run / "spec.toml").exists()
+    return page_if_possible(lambda: write_report(run)) if there else None
 
 
 def export(
@@ -181,52 +162,7 @@ def export(
 
     An ONNX file is compared with the model before it is written.
     """
-    from fedscal.deploy.card import card_text, run_of
-    from fedscal.deploy.classifier import Classifier
-    from fedscal.deploy.onnx import require_onnx
-    from fedscal.deploy.site import sites_of, use_site
+    from fedscal.deploy import use
 
-    if format_ is Format.ONNX:
-        require_onnx()
-    classifier = Classifier.open(model, model=network)
-    run = run_of(classifier)
-    _warn(classifier, run)
-    if site:
-        use_site(classifier, site)
-    elif known := sites_of(classifier):
-        print_error(f"warning: with the source's statistics; --site gives it those of {some(list(known), 3)}")
-    stem = f"{classifier.path.stem}-{site}" if site else classifier.path.stem
-    path = out or Path(f"{stem}.{format_.value}")
-    if out is None:
-        _refuse_anothers(path, classifier)
-    card = card_text(classifier, run).encode()
-    said = _as_onnx(classifier, path) if format_ is Format.ONNX else _as_safetensors(classifier, path)
-    files.write_bytes(path.with_suffix(".md"), card)  # last: no card without its model
-    print_plain(f"{path.with_suffix('.md')}\n{said}")
-
-
-def _refuse_anothers(path: Path, classifier: Classifier) -> None:
-    """Refuse a name that was not asked for if it is taken, unless by an earlier export of the same model."""
-    taken = [file for file in (path, path.with_suffix(".md"), path.with_suffix(".json")) if file.exists()]
-    card = path.with_suffix(".md")
-    same = card.is_file() and classifier.card.weights_sha256 in card.read_text(errors="replace")
-    if taken and not same:
-        raise UsageError(f"{taken[0]} is there already, and not of this model; give another name with --out.")
-
-
-def _as_onnx(classifier: Classifier, path: Path) -> str:
-    import torch
-
-    from fedscal.core.rng import stream
-    from fedscal.deploy.onnx import export_onnx
-
-    size = (_CHECKED, *classifier.shape)
-    sample = torch.randint(256, size, generator=stream(0, "parity"), dtype=torch.uint8)
-    gap = export_onnx(classifier, path, sample)
-    return f"{path}: same class on {_CHECKED} images, logits within {gap:.1g} of the model's"
-
-
-def _as_safetensors(classifier: Classifier, path: Path) -> str:
-    files.write_bytes(path, classifier.path.read_bytes())
-    files.write_json(path.with_suffix(".json"), dump(classifier.card))
-    return f"{path}\n{path.with_suffix('.json')}"
+    made = use.export(model, out, to=format_.value, site=site, network=network, say=_warn)
+    print_plain(f"{made.card}\n{made.note}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,3 +50,24 @@ class Table:
         lines = ["| " + " | ".join(row) + " |" for row in [header, ruler, *rows]]
         parts = [f"**{as_markdown(self.title)}**", "\n".join(lines), *map(as_markdown, self.notes)]
         return "\n\n".join(parts) + "\n"
+
+    def text(self) -> str:
+        """Return the table as plain lines, its columns aligned."""
+        cells = [[_printable(cell) for cell in row] for row in [self.header, *self.rows]]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells if row]
+        return "\n".join([_printable(self.title), *lines, *map(_printable, self.notes)])
+
+    def html(self) -> str:
+        """Return the table as HTML for a notebook, every text escaped: names are others' to choose."""
+        header, *rows = ([html.escape(cell) for cell in row] for row in [self.header, *self.rows])
+        head = "".join(f"<th>{cell}</th>" for cell in header)
+        body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        title = f"<p><b>{html.escape(self.title)}</b></p>"
+        return f"<div>{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}</div>"
+
+
+def _printable(text: str) -> str:
+    """Return a text without what would move a terminal's cursor."""
+    return "".join(one if one.isprintable() else " " for one in text)

@@ -68,6 +68,9 @@ class Benchmark:
             between training and test. None: every image is its own group.
         captions: What each image of a domain is called where it comes from.
         folder: A user's folder that holds the images; None if they are built.
+        content: What changes whenever the images or labels do, by which the cache is found beside name and
+            version. Where it is empty and ``build`` reads neither packages nor fetched files, it is a hash of
+            all that ``build`` makes, which is called once more for it.
     """
 
     name: str
@@ -85,3 +88,4 @@ class Benchmark:
     groups: Callable[[str], Tensor] | None = None
     captions: Callable[[str], Sequence[str]] | None = None
     folder: Store | None = None
+    content: str = ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,6 +30,8 @@ Kind = Literal["images", "labels", "groups"]
 
 _MANIFEST = "manifest.json"
 _NAMED = 5
+_KEY = 16
+"""Hexadecimal digits of a content's hash in a directory's name."""
 _log = logging.getLogger(__name__)
 
 
@@ -147,7 +149,16 @@ def status(benchmark: Benchmark) -> Status:
 
 
 def _directory(benchmark: Benchmark) -> Path:
-    return files.cache_dir("data", f"{benchmark.name}-v{benchmark.version}")
+    content = f"-{files.sha256(benchmark.content.encode())[:_KEY]}" if benchmark.content else ""
+    return files.cache_dir("data", f"{benchmark.name}-v{benchmark.version}{content}")
+
+
+def with_content(benchmark: Benchmark) -> Benchmark:
+    """Return a benchmark that knows its content, if code alone makes it: that may change under its name."""
+    if benchmark.content or benchmark.folder or benchmark.packages or benchmark.fetch:
+        return benchmark
+    hashes = {name: files.sha256(data) for name, data in _tensors(benchmark)[0].items()}
+    return replace(benchmark, content=_digest(hashes))
 
 
 def _file_name(domain: str, kind: Kind) -> str:
@@ -213,6 +224,22 @@ def _contents(benchmark: Benchmark) -> dict[str, bytes]:
     """Return every file of the cache directory by name."""
     with from_extra(benchmark.extra, f"benchmark={benchmark.name}"):
         packages = {package: metadata.version(package) for package in benchmark.packages}
+    contents, counts = _tensors(benchmark)
+    hashes = {name: files.sha256(data) for name, data in contents.items()}
+    manifest = {
+        "benchmark": benchmark.name,
+        "version": benchmark.version,
+        "classes": benchmark.classes,
+        "packages": packages,
+        "images": counts,
+        "sha256": hashes,
+        "content": _digest(hashes),
+    }
+    return contents | {_MANIFEST: json.dumps(manifest, indent=2).encode()}
+
+
+def _tensors(benchmark: Benchmark) -> tuple[dict[str, bytes], dict[str, int]]:
+    """Build all domains; return their files by name, and the number of images of each domain."""
     counts: dict[str, int] = {}
     contents: dict[str, bytes] = {}
     for domain in benchmark.domains:
@@ -225,17 +252,7 @@ def _contents(benchmark: Benchmark) -> dict[str, bytes]:
             if members.dtype != torch.int64 or members.shape != (len(pixels),):
                 raise DataRefused(f"{benchmark.name}/{domain}: the groups do not fit the images.")
             contents[_file_name(domain, "groups")] = weights.to_bytes({"groups": members})
-    hashes = {name: files.sha256(data) for name, data in contents.items()}
-    manifest = {
-        "benchmark": benchmark.name,
-        "version": benchmark.version,
-        "classes": benchmark.classes,
-        "packages": packages,
-        "images": counts,
-        "sha256": hashes,
-        "content": _digest(hashes),
-    }
-    return contents | {_MANIFEST: json.dumps(manifest, indent=2).encode()}
+    return contents, counts
 
 
 def _build_domain(benchmark: Benchmark, domain: str) -> tuple[Tensor, Tensor]:

@@ -7,11 +7,14 @@ from pathlib import Path
 
 from fedscal.core.errors import UsageError, nearest, shown
 from fedscal.data.benchmark import Benchmark
+from fedscal.data.cache import with_content
 from fedscal.data.digits import DIGITS
 from fedscal.data.folders.benchmark import folder_benchmark
 from fedscal.data.folders.lists import refuse_pickles
 from fedscal.data.icons.benchmark import ICONS, ICONS_64, ICONS_B, ICONS_B_64
 from fedscal.data.remote import PREFIX, sites_benchmark
+from fedscal.data.tensors import PREFIX as TENSORS
+from fedscal.data.tensors import tensors_benchmark
 
 _ROWS = (DIGITS, ICONS, ICONS_64, ICONS_B, ICONS_B_64)
 BENCHMARKS: dict[str, Benchmark] = {row.name: row for row in _ROWS}
@@ -26,7 +29,7 @@ _OWN_DEFAULTS: Mapping[str, int | float | str] = {"method": OWN_IMAGES, "least_p
 def defaults_of(name: str) -> Mapping[str, int | float | str]:
     """Return a benchmark's default keys; a folder is not read for them."""
     _refuse_unknown(name)
-    if is_folder(name) or name.startswith(PREFIX):
+    if is_folder(name) or name.startswith((PREFIX, TENSORS)):
         return _OWN_DEFAULTS
     return BENCHMARKS[name].defaults if name in BENCHMARKS else {}
 
@@ -46,6 +49,8 @@ def benchmark(
     """
     if name.startswith(PREFIX):
         return sites_benchmark(name)
+    if name.startswith(TENSORS):
+        return tensors_benchmark(name)
     if is_folder(name):
         return folder_benchmark(name, skip_bad, side, classes, source)
     _refuse_unknown(name)
@@ -53,12 +58,14 @@ def benchmark(
         raise UsageError(
             f"classes={shown(classes)} chooses among a folder's classes, and {name} is no folder."
         )
-    return BENCHMARKS[name]
+    return with_content(BENCHMARKS[name])
 
 
 def _refuse_unknown(name: str) -> None:
     if name.startswith(PREFIX):
         sites_benchmark(name)  # refuses names that cannot be sites'
+    elif name.startswith(TENSORS):
+        tensors_benchmark(name)  # refuses what is not in the cache
     elif name not in BENCHMARKS and not is_folder(name):
         refuse_pickles(Path(name))
         if "/" in name:

@@ -13,6 +13,7 @@ from fedscal.core.errors import DataRefused, nearest
 from fedscal.data.folders.decoded import known_hashes
 from fedscal.data.folders.scan import scan
 from fedscal.data.folders.tree import File, Tree, as_one_domain
+from fedscal.data.tensors import PREFIX as TENSORS
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.predict import ask
 from fedscal.deploy.site import sites_of, use_images, use_site
@@ -39,6 +40,8 @@ def trained_files(run: Run | None) -> Trained | str:
     """
     if run is None:
         return "the model is not part of a run"
+    if run.fact("benchmark").startswith(TENSORS):
+        return "the run had tensors, not files"
     keys = run.environment.images if run.environment else {}
     if not keys:
         return "the run has no folder of images on this machine"

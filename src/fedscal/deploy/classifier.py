@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fedscal.core.errors import ModelRefused, UsageError, first_line
+from fedscal.core.errors import ModelRefused, UsageError, first_line, some
+from fedscal.core.table import Table
 from fedscal.core.types import Views, Weights
 from fedscal.core.user_code import load_plugins
 from fedscal.core.weights import digest
@@ -18,6 +19,8 @@ from fedscal.models.device import to_device
 from fedscal.models.network import Network
 from fedscal.models.registry import build_network, check_model
 from fedscal.models.store import ModelCard, find_model, load_model
+
+_NAMED = 10
 
 
 class PixelsToLogits(nn.Module):
@@ -40,7 +43,7 @@ class PixelsToLogits(nn.Module):
         return logits
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Classifier:
     """A model, the order of its classes, and the images that it takes.
 
@@ -88,6 +91,25 @@ class Classifier:
         network = to_device(network, device, "fp32")
         module = PixelsToLogits(network, views, trunk.to(network.device))
         return cls(module.eval().requires_grad_(False), classes, shape, card, file, weights)
+
+    def __repr__(self) -> str:
+        return self._table().text()
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return self._table().html()
+
+    def _table(self) -> Table:
+        card, size = self.card, " x ".join(map(str, self.shape))
+        adapted = f"{card.method}, round {card.round}" if card.method else "not adapted"
+        facts = {
+            "file": str(self.path),
+            "network": card.model,
+            "adapted by": adapted,
+            "images": f"{size}, values from 0 to 255",
+            "classes": f"{len(self.classes)}: {some(self.classes, _NAMED)}",
+        }
+        return Table("Classifier", ("", ""), list(facts.items()))
 
     def probabilities(self, pixels: Tensor) -> Tensor:
         """Return the class probabilities (n, J) of uint8 images."""

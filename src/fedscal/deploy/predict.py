@@ -6,29 +6,79 @@ import csv
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedscal.core.errors import DataRefused
+from fedscal.core.table import Table
+from fedscal.core.text import count
 from fedscal.data.folders.benchmark import margin
 from fedscal.data.folders.decode import Unreadable, decode
 from fedscal.data.folders.scan import image_files
 from fedscal.deploy.classifier import Classifier
 
 _BATCH = 64
+_SHOWN = 20
+"""Answers that a notebook shows."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A model's prediction for a file; ``problem`` if it is no image."""
+    """A model's prediction for a file, or for a row of a tensor; ``problem`` if the file is no image."""
 
-    path: Path
+    path: Path | int
     label: str = ""
     confidence: float = 0.0
     problem: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Predictions(Sequence[Answer]):
+    """A model's answers in the order of the images.
+
+    Attributes:
+        answers: one for each image.
+        note: whose statistics the model used, if its sites have their own.
+    """
+
+    answers: Sequence[Answer]
+    note: str = ""
+
+    @property
+    def labels(self) -> list[str]:
+        """The predicted classes; empty for a file that is no image."""
+        return [answer.label for answer in self.answers]
+
+    @overload
+    def __getitem__(self, row: int) -> Answer: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> Sequence[Answer]: ...
+
+    def __getitem__(self, row: int | slice) -> Answer | Sequence[Answer]:
+        return self.answers[row]
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def __repr__(self) -> str:
+        return self._table().text()
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return self._table().html()
+
+    def _table(self) -> Table:
+        rows = [
+            [str(a.path), a.label, "" if a.problem else f"{a.confidence:.3f}", a.problem]
+            for a in self.answers[:_SHOWN]
+        ]
+        more = [f"and {len(self) - _SHOWN} more"] if len(self) > _SHOWN else []
+        notes = [*more, *([self.note] if self.note else [])]
+        return Table(count(len(self), "prediction"), ("image", "label", "confidence", "problem"), rows, notes)
 
 
 def files_at(path: Path) -> list[Path]:
@@ -43,6 +93,19 @@ def ask(classifier: Classifier, paths: Sequence[Path]) -> Iterator[Answer]:
     """Yield an answer for each file, in the order given."""
     for start in range(0, len(paths), _BATCH):
         yield from _batch(classifier, paths[start : start + _BATCH])
+
+
+def ask_tensor(classifier: Classifier, pixels: Tensor) -> Iterator[Answer]:
+    """Yield an answer for each uint8 image (n, C, H, W) of a tensor."""
+    if pixels.dtype != torch.uint8 or tuple(pixels.shape[1:]) != classifier.shape:
+        size = " x ".join(map(str, classifier.shape))
+        raise DataRefused(
+            f"the model takes uint8 images (n, {size}), not {pixels.dtype} of {tuple(pixels.shape)}."
+        )
+    chances = [classifier.probabilities(batch).max(dim=1) for batch in torch.split(pixels, _BATCH)]
+    pairs = [(c, n) for sure, number in chances for c, n in zip(sure.tolist(), number.tolist(), strict=True)]
+    for row, (confidence, number) in enumerate(pairs):
+        yield Answer(row, classifier.classes[number], confidence)
 
 
 def _batch(classifier: Classifier, paths: Sequence[Path]) -> list[Answer]:

@@ -78,8 +78,8 @@ def use_site(classifier: Classifier, site: str) -> str:
     return f"with the source model, which its run keeps for site {site}, and the site's statistics"
 
 
-def use_images(classifier: Classifier, paths: Sequence[Path]) -> str:
-    """Give a model the statistics of image files if they are enough; return what was done."""
+def use_images(classifier: Classifier, paths: Sequence[Path] | Tensor) -> str:
+    """Give a model the statistics of image files or pixels if they are enough; return what was done."""
     prior = classifier.card.statistics_prior
     if prior is None:
         return ""
@@ -99,12 +99,12 @@ def use_images(classifier: Classifier, paths: Sequence[Path]) -> str:
     return f"with the statistics of these {len(paths)} images"
 
 
-def doubt_images(classifier: Classifier, paths: Sequence[Path]) -> str:
-    """Return a warning if image files are unlike those that a model knows; some of many are looked at."""
+def doubt_images(classifier: Classifier, paths: Sequence[Path] | Tensor) -> str:
+    """Return a warning if files or pixels are unlike what a model knows; some of many are looked at."""
     if len(paths) < COMPARABLE:
         return ""
     module = classifier.module
-    some = _Pictures(paths[:: math.ceil(len(paths) / _LOOKED_AT)], classifier)
+    some = _pictures(classifier, paths[:: math.ceil(len(paths) / _LOOKED_AT)])
     far = unlikeness(module.network, some, module.network_sees)
     if not far > 1:  # no number if none of them is an image
         return ""
@@ -114,9 +114,15 @@ def doubt_images(classifier: Classifier, paths: Sequence[Path]) -> str:
     )
 
 
-def _images(classifier: Classifier, paths: Sequence[Path]) -> tuple[Images, Callable[[Tensor], Tensor]]:
+def _pictures(classifier: Classifier, paths: Sequence[Path] | Tensor) -> Images:
+    return paths if isinstance(paths, Tensor) else _Pictures(paths, classifier)
+
+
+def _images(
+    classifier: Classifier, paths: Sequence[Path] | Tensor
+) -> tuple[Images, Callable[[Tensor], Tensor]]:
     """Return the images, and how the network sees them; what a frozen trunk makes of them is made once."""
-    module, pictures = classifier.module, _Pictures(paths, classifier)
+    module, pictures = classifier.module, _pictures(classifier, paths)
     if isinstance(module.trunk, nn.Identity):
         return pictures, module.network_sees
     device = module.network.device

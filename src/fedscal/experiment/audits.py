@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fedscal.core.table import Table
@@ -94,7 +94,7 @@ class Seen:
         return f"None of the {images} images is, byte for byte, one that the run adapted to.{foreign}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Audit:
     """An audit.
 
@@ -126,6 +126,14 @@ class Audit:
     def judges_adapted(self) -> bool:
         """Whether it gives a verdict on an adapted model: the source model can be audited too."""
         return bool(self.verdict) and not self.model.startswith("source.")
+
+    def __repr__(self) -> str:
+        return f"{self.table().text()}\n{self.sentence}".rstrip()
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        table = self.table()
+        return replace(table, notes=(self.sentence, *table.notes)).html()
 
     def table(self) -> Table:
         """Return the audit as a table."""

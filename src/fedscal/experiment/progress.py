@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fedscal.core.text import duration
@@ -55,3 +56,10 @@ class Lines(Callback):
     def warn(self, text: str) -> None:
         """Write a warning."""
         self._write(f"warning: {text}")
+
+
+def told(progress: bool | Callable[[str], None]) -> list[Callback]:
+    """Return who tells a Python program how a run goes: nobody, printed lines, or its own function."""
+    if not progress:
+        return []
+    return [Lines(partial(print, flush=True) if progress is True else progress)]

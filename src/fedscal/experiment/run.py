@@ -26,6 +26,7 @@ from fedscal.experiment.metrics import (
     summarise,
     void_rounds,
 )
+from fedscal.experiment.progress import told
 from fedscal.experiment.recorder import Recorder
 from fedscal.experiment.records import Delivery, RoundRecord, RunSummary
 from fedscal.experiment.run_directory import RunDirectory
@@ -37,7 +38,11 @@ from fedscal.server.rule import Briefing, ServerState
 
 
 def adapt(
-    spec: RunSpec, out: Path | str, *callbacks: Callback, federation: Federation | None = None
+    spec: RunSpec,
+    out: Path | str,
+    *callbacks: Callback,
+    federation: Federation | None = None,
+    progress: bool | Callable[[str], None] = False,
 ) -> RunDirectory:
     """Run a spec in a new directory; return the directory of the finished run.
 
@@ -46,9 +51,10 @@ def adapt(
         out: the directory; it must not hold a run.
         callbacks: who is told what happens, see ``fedscal.Callback``.
         federation: where the clients are; on this machine if not given.
+        progress: True prints a line for every stage, round and warning; a function is given these lines.
     """
     directory, federation = RunDirectory(Path(out)), federation or Local()
-    events = Callbacks([Recorder(directory), *callbacks])
+    events = Callbacks([Recorder(directory), *callbacks, *told(progress)])
     experiment = Experiment.build(spec)
     with files.only_process(directory.path):
         if directory.started:
@@ -61,7 +67,11 @@ def adapt(
 
 
 def resume(
-    out: Path | str, *callbacks: Callback, federation: Federation | None = None, **changes: Any
+    out: Path | str,
+    *callbacks: Callback,
+    federation: Federation | None = None,
+    progress: bool | Callable[[str], None] = False,
+    **changes: Any,
 ) -> RunDirectory:
     """Go on with a run after its last finished round, to the same bits as if it had never stopped.
 
@@ -69,7 +79,7 @@ def resume(
     the number of threads or the kind of CPU, is reported and recorded.
     """
     directory, federation = RunDirectory(Path(out)), federation or Local()
-    events = Callbacks([Recorder(directory), *callbacks])
+    events = Callbacks([Recorder(directory), *callbacks, *told(progress)])
     directory.spec()  # a directory without a run is an error before anything is made in it
     with files.only_process(directory.path):
         spec = directory.spec()

@@ -23,6 +23,7 @@ from fedscal.data.cache import identity, refuse_others
 from fedscal.experiment.checkpoint import Checkpoint, Checkpoints
 from fedscal.experiment.journal import Journal
 from fedscal.experiment.records import Environment, Machine, RoundRecord, RunSummary
+from fedscal.experiment.shown import run_table
 from fedscal.experiment.spec import RunSpec, read_recipe
 from fedscal.models.device import find_device, processor
 from fedscal.models.store import load_model, read_card
@@ -53,6 +54,13 @@ class RunDirectory:
         self.path = path
         self.journal = Journal(path / "metrics.jsonl")
         self.checkpoints = Checkpoints(path / "checkpoints")
+
+    def __repr__(self) -> str:
+        return run_table(self.path).text()
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return run_table(self.path).html()
 
     @property
     def started(self) -> bool:

@@ -19,6 +19,7 @@ from fedscal.core.options import Option, Value, option, options_of
 from fedscal.core.user_code import PERMISSION, load_plugins
 from fedscal.data.registry import BENCHMARKS, OWN_IMAGES, defaults_of, is_folder
 from fedscal.data.remote import PREFIX as SITES
+from fedscal.data.tensors import PREFIX as TENSORS
 from fedscal.methods import ADAPTATIONS, hyperparameters, method, parts_of
 from fedscal.models.registry import check_model, pretrained_is_installed
 from fedscal.models.store import read_card
@@ -296,7 +297,7 @@ def _sites(given: Mapping[str, Any]) -> dict[str, Any]:
     sites = str(given.get("clients", ""))
     if not sites:
         return {}
-    if not (sites.startswith(SITES) or sites in BENCHMARKS or is_folder(sites)):
+    if not (sites.startswith((SITES, TENSORS)) or sites in BENCHMARKS or is_folder(sites)):
         raise UsageError(f"clients={shown(sites)}: there is no such folder.")
     return {"benchmark": sites, "clients_per_domain": 1}
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, int, int]
 HUGGING_FACE, TIMM = "hf:", "timm:"
-_PRETRAINED_RATE = 0.1
+IN_PROCESS = "module-"
+"""How names begin that only the process knows that registered the module."""
+PRETRAINED_RATE = 0.1
 """The backbone's share of the learning rate in the paper, where it comes with weights."""
 
 
@@ -39,7 +41,7 @@ def _efficientnet_lite0(shape: Shape, classes: int) -> Network:
     from fedscal.models.backbones import EfficientNetLite0
     from fedscal.models.network import Network
 
-    return Network(EfficientNetLite0(), EfficientNetLite0.width, classes, backbone_rate=_PRETRAINED_RATE)
+    return Network(EfficientNetLite0(), EfficientNetLite0.width, classes, backbone_rate=PRETRAINED_RATE)
 
 
 MODELS: dict[str, Callable[[Shape, int], Network]] = {
@@ -65,7 +67,7 @@ def _around(backbone: nn.Module, name: str, shape: Shape, classes: int, rate: fl
     from fedscal.models.network import Network
 
     # A backbone may set its own rate.
-    rate = float(getattr(backbone, "backbone_rate", _PRETRAINED_RATE)) if rate is None else rate
+    rate = float(getattr(backbone, "backbone_rate", PRETRAINED_RATE)) if rate is None else rate
     return Network(backbone, feature_width(backbone, name, shape), classes, backbone_rate=rate)
 
 
@@ -98,12 +100,12 @@ def _backbone(name: str, shape: Shape) -> tuple[nn.Module, float | None]:
     if name.startswith(HUGGING_FACE):
         from fedscal.models.huggingface import HuggingFaceBackbone
 
-        return HuggingFaceBackbone(name.removeprefix(HUGGING_FACE)), _PRETRAINED_RATE
+        return HuggingFaceBackbone(name.removeprefix(HUGGING_FACE)), PRETRAINED_RATE
     if name.startswith(TIMM):
         from fedscal.models import timm_models
 
         model = name.removeprefix(TIMM)
-        rate = _PRETRAINED_RATE if timm_models.starts_trained(model) else 1.0
+        rate = PRETRAINED_RATE if timm_models.starts_trained(model) else 1.0
         return timm_models.TimmBackbone(model), rate
     return custom.build_backbone(name, shape), None
 
@@ -129,6 +131,11 @@ def pretrained_is_installed() -> bool:
 
 def check_model(name: str) -> None:
     """Refuse an unknown model and suggest the nearest name; nothing is loaded or imported."""
+    if name.startswith(IN_PROCESS) and name not in MODELS:
+        raise UsageError(
+            f"model={shown(name)} is an nn.Module that a program gave: fedscal.register_module(module) makes "
+            "it known in this process."
+        )
     external = name.startswith((HUGGING_FACE, TIMM)) or custom.is_factory(name)
     if name not in MODELS and not external:
         raise UsageError(f"model={shown(name)}: no such model{nearest(name, MODELS)}; {_ORIGINS}")

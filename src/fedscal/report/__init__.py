@@ -11,14 +11,15 @@ from fedscal.core.extras import from_extra
 from fedscal.core.files import write_bytes
 from fedscal.core.table import Table
 from fedscal.experiment.load import load_run
+from fedscal.experiment.run_directory import RunDirectory
 
 __all__ = ["write_comparison", "write_report", "write_tables"]
 
 
-def write_report(run_dir: Path, *, out: Path | None = None) -> Path:
+def write_report(run: RunDirectory | Path | str, *, out: Path | str | None = None) -> Path:
     """Write the report of one run, finished or not, as its ``report.html`` or ``out``; return its path."""
-    page = _page()
-    return _write(out or run_dir / "report.html", page.report_page(load_run(run_dir)))
+    page, path = _page(), run.path if isinstance(run, RunDirectory) else Path(run)
+    return _write(Path(out or path / "report.html"), page.report_page(load_run(path)))
 
 
 def write_comparison(run_dirs: Sequence[Path], out: Path, overall: Table | None = None) -> Path:
