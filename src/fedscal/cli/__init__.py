@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 import tempfile
 import traceback
 from importlib import import_module
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, cast
 
-import click
 import typer
 import typer.core
 import typer.main
 
 from fedscal.core.errors import FedscalError, OutOfSpace, shortened, shown
 from fedscal.core.user_code import allow_code
+from fedscal.core.version import __version__
+
+if TYPE_CHECKING:
+    import click
 
 # The typer that Flower pins would mask brackets in plain help as if rich were to print them.
 typer.core.HAS_RICH = False
+# A typer from 0.26 on brings a click of its own: its errors are found by way of one that typer exports.
+_CommandLineError = cast("type[click.ClickException]", typer.BadParameter.__mro__[2])
+_COMPLETE = "_FEDSCAL_COMPLETE"
+"""The environment variable by which a shell asks what could follow."""
 _COMMANDS = {
     "run": ("jobs:run", "adapt a source model to unlabelled clients"),
     "compare": ("jobs:compare", "run a grid of methods, seeds or any keys; tables and tests"),
@@ -68,16 +76,26 @@ class _Commands(typer.core.TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},  # of all commands: they inherit it
     help="Adapt an image classifier to sites whose data look different, are unlabelled, and may not leave.",
 )
 
 
+def _say_version(given: bool) -> None:
+    if given:
+        typer.echo(f"fedscal {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _options() -> None:
-    """Options of all commands: none."""
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options before a command."""
 
 
 def _permit(given: bool) -> bool:
@@ -132,9 +150,26 @@ def _disarm() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+def _complete_as_click_does() -> None:
+    """Understand ``bash_complete``, the order of click's documentation, beside typer's ``complete_bash``."""
+    shell, _, instruction = os.environ.get(_COMPLETE, "").partition("_")
+    if instruction in ("source", "complete"):
+        os.environ[_COMPLETE] = f"{instruction}_{shell}"
+
+
+def _explained(error: click.ClickException) -> str:
+    """Say what is wrong with a command line; a key that was given as an option is shown as a key."""
+    from fedscal.cli.mistakes import as_key
+
+    text = io.StringIO()
+    error.show(text)
+    return as_key(error, sys.argv[1:]) or shortened(text.getvalue().rstrip())
+
+
 def main() -> None:
     """Run a command; every foreseen trouble is one or two lines and an exit code of its own."""
     _listen()
+    _complete_as_click_does()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without unicode still shows the result
@@ -143,10 +178,8 @@ def main() -> None:
     except FedscalError as error:
         print_error(f"error: {error}")
         sys.exit(error.exit_code)
-    except click.ClickException as error:  # a command line that click cannot read
-        text = io.StringIO()
-        error.show(text)
-        print_error(shortened(text.getvalue().rstrip()))
+    except _CommandLineError as error:  # a command line that click cannot read
+        print_error(_explained(error))
         sys.exit(error.exit_code)
     except Interrupted as signalled:
         _disarm()

@@ -30,14 +30,30 @@ from fedscal.data.folders.scan import scan
 from fedscal.data.folders.tree import Tree, as_one_domain
 from fedscal.data.registry import is_folder
 from fedscal.experiment.advice import advice
-from fedscal.experiment.spec import DATA_KEYS, RunSpec, environment_keys, parse_assignments, read_recipe
+from fedscal.experiment.spec import (
+    DATA_KEYS,
+    RunSpec,
+    all_options,
+    environment_keys,
+    parse_assignments,
+    read_recipe,
+)
 from fedscal.models.custom import check_permission
 
 if TYPE_CHECKING:
     from fedscal.compare.execute import Cell, Failed
     from fedscal.experiment.run_directory import RunDirectory
 
-Words = Annotated[list[str] | None, typer.Argument(metavar="[RECIPE] [key=value ...]", show_default=False)]
+
+def _keys_like(incomplete: str) -> list[str]:
+    """Return the keys that a shell may offer."""
+    return [f"{name}=" for name in (*all_options(), *grid.SINGULAR) if name.startswith(incomplete)]
+
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[RECIPE] [key=value ...]", show_default=False, autocompletion=_keys_like),
+]
 Out = Annotated[Path | None, typer.Option("--out", help="Directory to write to.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")]
