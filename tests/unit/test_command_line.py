@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 
 from fedscal.cli import _COMMANDS
 from fedscal.core.version import __version__
+from fedscal.experiment.spec import all_options
 
 HEAVY = """
 import atexit, os, sys
@@ -107,3 +109,48 @@ def test_other_unreadable_options_are_named_by_what_they_are(words: tuple[str, .
     assert done.returncode == 2
     assert named in done.stderr
     assert "key=value:" not in done.stderr
+
+
+def listed(*words: str) -> set[str]:
+    """Return the keys that are listed, after a look at how they are."""
+    done = fedscal("keys", *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("imported:\n")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    return {line.split("=")[0].strip() for line in done.stdout.splitlines() if re.match(r"  [a-z]", line)}
+
+
+def test_all_keys_are_listed_once_in_groups() -> None:
+    assert listed() == set(all_options())
+    lines = fedscal("keys").stdout.splitlines()
+    groups = [line for line in lines if re.match("[a-z]", line)][:-1]  # the last says what was imported
+    assert groups[:4] == ["data", "network", "source training", "federation"]
+    assert "method fedprox, fedmoon" in groups
+    assert groups[-1] == "execution"
+    assert len(set(groups)) == len(groups)
+
+
+def test_keys_are_found_by_a_word_of_their_name_or_meaning() -> None:
+    assert {"pretrain_epochs", "local_epochs"} <= listed("epoch")
+    assert "tau_init" not in listed("epoch")
+    assert "mirror" in listed("training VIEWS")
+    done = fedscal("keys", "nosuchword")
+    assert done.returncode == 2
+    assert "nosuchword" in done.stderr
+
+
+def test_a_method_lists_what_it_and_its_adaptation_declare() -> None:
+    declared = listed("--method", "fedprox")
+    assert {"mu", "beta", "norm_limit"} <= declared
+    assert not {"rounds", "tau_init"} & declared
+    assert "mu=0.01 " in fedscal("keys", "--method", "fedprox").stdout
+    assert fedscal("keys", "--method", "fedprx").returncode == 2
+
+
+def test_the_help_of_a_run_names_ten_keys_with_values_that_are_read() -> None:
+    told = fedscal("run", "--help").stdout
+    named = dict(re.findall(r"^ +([a-z_]+)=(\S+) ", told, re.MULTILINE))
+    assert len(named) == 10
+    for name, value in named.items():
+        all_options()[name].parse(value)
+    assert "fedscal keys" in told

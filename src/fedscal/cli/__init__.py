@@ -8,6 +8,8 @@ import signal
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn, cast
@@ -40,12 +42,29 @@ _COMMANDS = {
     "export": ("use:export", "write a model for other programs, with its card"),
     "report": ("inspect:report", "write the page of a run, or of several"),
     "methods": ("inspect:methods", "list the methods and the local adaptations"),
-    "keys": ("inspect:keys", "list every key of a run"),
+    "keys": ("keys:keys", "list the keys of a run: all, by a word, or a method's"),
     "doctor": ("inspect:doctor", "check this machine, a run or a federation"),
     "data": ("data:app", "data sets: list, get, check, show"),
     "flower": ("flower:app", "a federation of real machines"),
 }
 """Every command: where it is, and its line in the help. Its module is imported when it is called."""
+_KEYS = """\b
+Keys that matter most, as they are typed:
+  benchmark=photos      data: a folder <domain>/<class>/*, or digits, icons
+  source=camera-a       the domain with labels; the others are the clients'
+  clients=sites         or a folder of sites without labels, with source_model=
+  source_model=runs/a   a trained model in place of training one
+  method=fedsite        see fedscal methods
+  model=hf:vit-small    network: convnet, efficientnet-lite0, hf:, timm:
+  image_size=160        side of the images that the network sees
+  rounds=20             communication rounds
+  seed=1                of every random draw
+  workers=2             processes side by side; moves no result
+
+fedscal keys lists all of them, fedscal keys WORD those that a word is about, fedscal keys --method NAME what
+a method adds. They may also stand in a recipe (fedscal init writes one) or the environment: FEDSCAL_SEED=1.
+"""
+_EPILOGS = {"run": _KEYS}
 
 
 class _Commands(typer.core.TyperGroup):
@@ -64,7 +83,7 @@ class _Commands(typer.core.TyperGroup):
         if isinstance(target, typer.Typer):
             return typer.main.get_group(target)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        alone.command(cmd_name)(target)
+        alone.command(cmd_name, epilog=_EPILOGS.get(cmd_name))(target)
         return typer.main.get_command(alone)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -130,6 +149,17 @@ class Interrupted(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.exit_code = 128 + number  # what a shell says of a program that a signal ended
+        self.advice = "Repeat the command to go on."
+
+
+@contextmanager
+def going_on_by(advice: Callable[[], str]) -> Iterator[None]:
+    """Say how to go on if a signal ends what is done here; asked then, and not said if it is empty."""
+    try:
+        yield
+    except Interrupted as signalled:
+        signalled.advice = advice() or signalled.advice
+        raise
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
@@ -183,9 +213,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except Interrupted as signalled:
         _disarm()
-        print_error(
-            "interrupted. A run goes on with fedscal run --resume DIR, other commands by repeating them."
-        )
+        print_error(f"interrupted. {signalled.advice}")
         sys.exit(signalled.exit_code)
     except MemoryError:
         print_error("error: out of memory. Use a smaller batch_size or fewer workers.")
