@@ -261,7 +261,11 @@ def load_data(spec: RunSpec) -> Benchmark:
     """Return the run's data set, with the views that its network needs."""
     data = find_data(spec)
     if spec.source_model:
-        return _as_in_card(data, read_card(spec.source_model))
+        card = read_card(spec.source_model)
+        if data.folder and spec.clients:  # of sites no labels are expected: folders may be years or cameras
+            folder = data.folder.of_sites(card.classes)
+            data = replace(data, folder=folder, classes=folder.tree.classes)
+        return _as_in_card(data, card)
     if data.folder:
         data.folder.require_same_classes()
     return replace(data, views=_views(spec, data.views))
