@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedscal.core.errors import DataRefused, UsageError
-from fedscal.data.folders.benchmark import PHOTOGRAPHS
+from fedscal.data.folders.benchmark import PHOTOGRAPHS, Folder
 from fedscal.data.views import AugmentedViews
 from fedscal.experiment import spec as spec_module
 from fedscal.experiment.experiment import load_data
@@ -91,9 +91,14 @@ def test_sites_are_run_like_folders(
 def test_sites_with_folders_of_years_are_read_without_labels(tmp_path: Path, toy_model: Path) -> None:
     sites = empty_tree(tmp_path / "sites", {"a": 4, "b": 4}, ["2024", "2025"])
     data = load_data(RunSpec.make(clients=str(sites), source_model=str(toy_model)))
-    assert data.folder
+    assert isinstance(data.folder, Folder)
     assert data.classes == ("x", "y")
     assert {file.label for files in data.folder.tree.domains.values() for file in files} == {None}
+
+
+def test_sites_of_other_machines_are_not_looked_into(toy_model: Path) -> None:
+    data = load_data(RunSpec.make(clients="flower:a+b", source_model=str(toy_model)))
+    assert (data.domains, data.classes) == (("a", "b"), ("x", "y"))
 
 
 def test_a_folder_with_classes_that_a_model_does_not_know_is_no_folder_of_sites(
