@@ -263,9 +263,8 @@ def load_data(spec: RunSpec) -> Benchmark:
     data = find_data(spec)
     if spec.source_model:
         card = read_card(spec.source_model)
-        if (
-            isinstance(data.folder, Folder) and spec.clients
-        ):  # of sites no labels are expected: folders may be years or cameras
+        # Of sites no labels are expected: their folders may be years or cameras.
+        if isinstance(data.folder, Folder) and spec.clients:
             folder = data.folder.of_sites(card.classes)
             data = replace(data, folder=folder, classes=folder.tree.classes)
         return _as_in_card(data, card)
