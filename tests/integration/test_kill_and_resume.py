@@ -222,7 +222,21 @@ def test_an_interrupted_run_says_how_to_go_on_and_goes_on_to_the_same_bits(
     assert not (run / "summary.json").exists()
     assert fedscal(*_begin_or_resume(run, *words)).code == 0
     assert same_result(run, tmp_path / "whole")
-    assert "--resume" in ended.error
+    assert ended.error == f"interrupted. Go on with it: fedscal run --resume {run}\n"
+
+
+def test_a_run_that_was_not_begun_when_it_was_interrupted_is_not_to_be_resumed(
+    fedscal: Zygote, tmp_path: Path
+) -> None:
+    gate = Gate(tmp_path / "gate")
+    held = gate.before("fedscal.experiment.run", "RunDirectory.begin")
+    child = fedscal.start("run", *TINY, "--out", tmp_path / "run", before=held)
+    until(lambda: gate.reached)
+    child.send(signal.SIGINT)
+    ended = child.wait()
+    assert ended.code == 130
+    assert ended.error == "interrupted. Repeat the command to go on.\n"
+    assert ended.out.splitlines()[0] == f"run: {tmp_path / 'run'}"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -53,6 +56,33 @@ def test_one_that_does_not_obey_is_killed(monkeypatch: pytest.MonkeyPatch) -> No
         while not heard:
             assert kept.running
     assert kept.process.returncode == -9
+
+
+INTERRUPTED = """
+import contextlib, sys
+from fedscal.flower.processes import RunningProcess, process_group
+code = "import time; print('asleep', flush=True); time.sleep(60)"
+with contextlib.suppress(KeyboardInterrupt), process_group() as programs:
+    part = RunningProcess([sys.executable, "-c", code], log=lambda line: print(line, flush=True))
+    programs.append(part)
+    part.wait()
+print(part.process.returncode)
+"""
+
+
+def test_an_interrupt_from_a_terminal_shows_no_traceback_of_a_part() -> None:
+    """A terminal sends Ctrl-C to every process of its foreground group."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED],
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
+    )
+    assert parent.stdout
+    assert parent.stdout.readline() == "asleep\n"
+    os.killpg(parent.pid, signal.SIGINT)
+    assert parent.communicate(timeout=60)[0] == f"{-signal.SIGTERM}\n"
 
 
 def part(code: str, **more: Any) -> SupervisedProcess:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from fedscal.core.errors import DataRefused, UsageError
+from fedscal.data.folders.examine import findings
 from fedscal.data.folders.scan import scan
+from fedscal.data.folders.tree import as_sites
 
 
 def touch(root: Path, *names: str) -> Path:
@@ -125,4 +127,28 @@ def test_a_folder_that_is_called_like_an_image_is_not_overlooked(tmp_path: Path)
 def test_pickled_lists_alone_say_what_to_do(tmp_path: Path) -> None:
     touch(tmp_path, "clipart_train.pkl")
     with pytest.raises(DataRefused, match="classes=domainnet-10"):
+        scan(tmp_path)
+
+
+def test_sites_whose_folders_are_no_classes_of_a_model_have_no_labels(tmp_path: Path) -> None:
+    touch(tmp_path, "a/2024/1.png", "a/2025/05/2.png", "b/cat/3.png", "b/odd/4.png", "c/5.png")
+    tree = as_sites(scan(tmp_path), ["cat", "dog"])
+    labels = {name: [file.label for file in files] for name, files in tree.domains.items()}
+    assert labels == {"a": [None, None], "b": ["cat", "odd"], "c": [None]}
+    assert tree.nested == ("a",)
+    assert any("in a is called like a class" in text for text in findings(tree, {}).warnings())
+
+
+def test_images_of_formats_that_are_not_read_are_named_with_what_converts_them(tmp_path: Path) -> None:
+    touch(tmp_path, "a/1.png", "a/2.DCM", "a/3.dcm", "a/4.heic", "a/notes.txt")
+    tree = scan(tmp_path)
+    assert (tree.foreign, tree.others) == ({".dcm": 2, ".heic": 1}, 1)
+    told = list(findings(tree, {}).warnings())
+    assert told[0].startswith("2 files end in .dcm and are not read; convert them")
+    assert "heif-convert" in told[1]
+
+
+def test_a_folder_of_such_images_alone_is_refused_with_that(tmp_path: Path) -> None:
+    touch(tmp_path, "a/1.avif")
+    with pytest.raises(DataRefused, match=r"1 file ends in \.avif and is not read.*avifdec"):
         scan(tmp_path)

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedscal.core.errors import UsageError
-from fedscal.data.folders.benchmark import PHOTOGRAPHS
+from fedscal.core.errors import DataRefused, UsageError
+from fedscal.data.folders.benchmark import PHOTOGRAPHS, Folder
 from fedscal.data.views import AugmentedViews
 from fedscal.experiment import spec as spec_module
+from fedscal.experiment.experiment import load_data
 from fedscal.experiment.spec import RunSpec
 from fedscal.models.store import ModelCard, model_files
 from fedscal.server.rounds import Schedule
@@ -85,6 +86,28 @@ def test_sites_are_run_like_folders(
     spec = RunSpec.make(clients=clients, source_model=str(toy_model))
     assert (spec.method, spec.statistics, spec.least_participants) == ("fedsite", "site", 10)
     assert RunSpec.make(clients=clients, source_model=str(toy_model), method="fedscal").statistics == "shared"
+
+
+def test_sites_with_folders_of_years_are_read_without_labels(tmp_path: Path, toy_model: Path) -> None:
+    sites = empty_tree(tmp_path / "sites", {"a": 4, "b": 4}, ["2024", "2025"])
+    data = load_data(RunSpec.make(clients=str(sites), source_model=str(toy_model)))
+    assert isinstance(data.folder, Folder)
+    assert data.classes == ("x", "y")
+    assert {file.label for files in data.folder.tree.domains.values() for file in files} == {None}
+
+
+def test_sites_of_other_machines_are_not_looked_into(toy_model: Path) -> None:
+    data = load_data(RunSpec.make(clients="flower:a+b", source_model=str(toy_model)))
+    assert (data.domains, data.classes) == (("a", "b"), ("x", "y"))
+
+
+def test_a_folder_with_classes_that_a_model_does_not_know_is_no_folder_of_sites(
+    photos: str, toy_model: Path
+) -> None:
+    (Path(photos) / "a" / "odd").mkdir()
+    (Path(photos) / "a" / "odd" / "1.jpg").touch()
+    with pytest.raises(DataRefused, match="different classes"):
+        load_data(RunSpec.make(clients=photos, source_model=str(toy_model)))
 
 
 @pytest.mark.parametrize(

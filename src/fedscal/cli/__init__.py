@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, cast
 
-import click
 import typer
 import typer.core
 import typer.main
 
 from fedscal.core.errors import FedscalError, OutOfSpace, shortened, shown
 from fedscal.core.user_code import allow_code
+from fedscal.core.version import __version__
+
+if TYPE_CHECKING:
+    import click
 
 # The typer that Flower pins would mask brackets in plain help as if rich were to print them.
 typer.core.HAS_RICH = False
+# A typer from 0.26 on brings a click of its own: its errors are found by way of one that typer exports.
+_CommandLineError = cast("type[click.ClickException]", typer.BadParameter.__mro__[2])
+_COMPLETE = "_FEDSCAL_COMPLETE"
+"""The environment variable by which a shell asks what could follow."""
 _COMMANDS = {
     "run": ("jobs:run", "adapt a source model to unlabelled clients"),
     "compare": ("jobs:compare", "run a grid of methods, seeds or any keys; tables and tests"),
@@ -32,12 +42,29 @@ _COMMANDS = {
     "export": ("use:export", "write a model for other programs, with its card"),
     "report": ("inspect:report", "write the page of a run, or of several"),
     "methods": ("inspect:methods", "list the methods and the local adaptations"),
-    "keys": ("inspect:keys", "list every key of a run"),
+    "keys": ("keys:keys", "list the keys of a run: all, by a word, or a method's"),
     "doctor": ("inspect:doctor", "check this machine, a run or a federation"),
     "data": ("data:app", "data sets: list, get, check, show"),
     "flower": ("flower:app", "a federation of real machines"),
 }
 """Every command: where it is, and its line in the help. Its module is imported when it is called."""
+_KEYS = """\b
+Keys that matter most, as they are typed:
+  benchmark=photos      data: a folder <domain>/<class>/*, or digits, icons
+  source=camera-a       the domain with labels; the others are the clients'
+  clients=sites         or a folder of sites without labels, with source_model=
+  source_model=runs/a   a trained model in place of training one
+  method=fedsite        see fedscal methods
+  model=hf:vit-small    network: convnet, efficientnet-lite0, hf:, timm:
+  image_size=160        side of the images that the network sees
+  rounds=20             communication rounds
+  seed=1                of every random draw
+  workers=2             processes side by side; moves no result
+
+fedscal keys lists all of them, fedscal keys WORD those that a word is about, fedscal keys --method NAME what
+a method adds. They may also stand in a recipe (fedscal init writes one) or the environment: FEDSCAL_SEED=1.
+"""
+_EPILOGS = {"run": _KEYS}
 
 
 class _Commands(typer.core.TyperGroup):
@@ -56,7 +83,7 @@ class _Commands(typer.core.TyperGroup):
         if isinstance(target, typer.Typer):
             return typer.main.get_group(target)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        alone.command(cmd_name)(target)
+        alone.command(cmd_name, epilog=_EPILOGS.get(cmd_name))(target)
         return typer.main.get_command(alone)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -68,16 +95,26 @@ class _Commands(typer.core.TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},  # of all commands: they inherit it
     help="Adapt an image classifier to sites whose data look different, are unlabelled, and may not leave.",
 )
 
 
+def _say_version(given: bool) -> None:
+    if given:
+        typer.echo(f"fedscal {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _options() -> None:
-    """Options of all commands: none."""
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options before a command."""
 
 
 def _permit(given: bool) -> bool:
@@ -112,6 +149,17 @@ class Interrupted(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.exit_code = 128 + number  # what a shell says of a program that a signal ended
+        self.advice = "Repeat the command to go on."
+
+
+@contextmanager
+def going_on_by(advice: Callable[[], str]) -> Iterator[None]:
+    """Say how to go on if a signal ends what is done here; asked then, and not said if it is empty."""
+    try:
+        yield
+    except Interrupted as signalled:
+        signalled.advice = advice() or signalled.advice
+        raise
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
@@ -132,9 +180,26 @@ def _disarm() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+def _complete_as_click_does() -> None:
+    """Understand ``bash_complete``, the order of click's documentation, beside typer's ``complete_bash``."""
+    shell, _, instruction = os.environ.get(_COMPLETE, "").partition("_")
+    if instruction in ("source", "complete"):
+        os.environ[_COMPLETE] = f"{instruction}_{shell}"
+
+
+def _explained(error: click.ClickException) -> str:
+    """Say what is wrong with a command line; a key that was given as an option is shown as a key."""
+    from fedscal.cli.mistakes import as_key
+
+    text = io.StringIO()
+    error.show(text)
+    return as_key(error, sys.argv[1:]) or shortened(text.getvalue().rstrip())
+
+
 def main() -> None:
     """Run a command; every foreseen trouble is one or two lines and an exit code of its own."""
     _listen()
+    _complete_as_click_does()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without unicode still shows the result
@@ -143,16 +208,12 @@ def main() -> None:
     except FedscalError as error:
         print_error(f"error: {error}")
         sys.exit(error.exit_code)
-    except click.ClickException as error:  # a command line that click cannot read
-        text = io.StringIO()
-        error.show(text)
-        print_error(shortened(text.getvalue().rstrip()))
+    except _CommandLineError as error:  # a command line that click cannot read
+        print_error(_explained(error))
         sys.exit(error.exit_code)
     except Interrupted as signalled:
         _disarm()
-        print_error(
-            "interrupted. A run goes on with fedscal run --resume DIR, other commands by repeating them."
-        )
+        print_error(f"interrupted. {signalled.advice}")
         sys.exit(signalled.exit_code)
     except MemoryError:
         print_error("error: out of memory. Use a smaller batch_size or fewer workers.")

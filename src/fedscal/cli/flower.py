@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedscal.cli import AllowCode, print_error
-from fedscal.cli.jobs import Out, Quiet, Words, default_out, gather, show
+from fedscal.cli.jobs import Out, Quiet, Words, default_out, gather, resumable, show
 from fedscal.cli.output import print_plain, progress
 from fedscal.core import files
 from fedscal.core.errors import UsageError
@@ -182,7 +182,9 @@ def run(
     limits = {"wait": wait, "round-timeout": round_timeout}
     say = (lambda text: None) if quiet else print_plain
     endpoint = Endpoint.read(launch.local_folder(state))
-    launch.run_federation(endpoint, given, place, limits, resume_dir is not None, say)
+    with resumable(place, "fedscal flower run"):
+        say(f"run: {place}")
+        launch.run_federation(endpoint, given, place, limits, resume_dir is not None, say)
     show(RunDirectory(place), report=True, quiet=quiet, as_json=False)
 
 

@@ -1,4 +1,4 @@
-"""The commands that look: report, methods, keys, doctor."""
+"""The commands that look: report, methods, doctor."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Annotated
 import typer
 
 from fedscal.cli.output import console, print_json, print_plain, table_of
-from fedscal.core.options import Option, options_of
 from fedscal.core.user_code import load_plugins
-from fedscal.experiment.spec import RunSpec
-from fedscal.methods import ADAPTATIONS, METHODS, hyperparameters
+from fedscal.methods import ADAPTATIONS, METHODS
 
 _COLUMNS = {
     "idea": "idea",
@@ -50,25 +48,6 @@ def methods(as_json: Json = False) -> None:
     console.print(table_of(["method=", *_COLUMNS.values()], rows_))
     adaptations = [[name, (cls.__doc__ or "").strip().splitlines()[0]] for name, cls in ADAPTATIONS.items()]
     console.print(table_of(["adaptation=", "loss"], adaptations))
-
-
-def keys(as_json: Json = False) -> None:
-    """List every key that run, compare and pretrain take, with its default and range."""
-    load_plugins()
-    rows = [_key_row(o, str(o.default)) for o in options_of(RunSpec).values()]
-    for declared in hyperparameters().values():
-        parts = ", ".join(f"{part.__name__} {o.default}" for part, o in declared)
-        rows.append(_key_row(declared[0][1], parts))
-    if as_json:
-        print_json([dict(zip(("key", "default", "range", "help"), row, strict=True)) for row in rows])
-    else:
-        console.print(table_of(["key", "default", "range", "meaning"], rows))
-
-
-def _key_row(option: Option, default: str) -> list[str]:
-    bounds = {"> ": option.above, ">= ": option.low, "<= ": option.high}
-    limits = [f"{sign}{bound:g}" for sign, bound in bounds.items() if bound is not None]
-    return [option.name, default, " | ".join(option.choices) or ", ".join(limits), option.text]
 
 
 def doctor(

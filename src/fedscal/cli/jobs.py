@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import partial
 from importlib import resources
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedscal.cli import AllowCode, print_error
+from fedscal.cli import AllowCode, going_on_by, print_error
 from fedscal.cli.output import (
+    Place,
     page_if_possible,
     print_json,
     print_plain,
@@ -25,19 +27,35 @@ from fedscal.cli.output import (
 from fedscal.compare import grid
 from fedscal.core import files
 from fedscal.core.convert import dump
-from fedscal.core.errors import UsageError, nearest, shown
+from fedscal.core.errors import UsageError, nearest, shortened, shown
 from fedscal.data.folders.scan import scan
 from fedscal.data.folders.tree import Tree, as_one_domain
 from fedscal.data.registry import is_folder
 from fedscal.experiment.advice import advice
-from fedscal.experiment.spec import DATA_KEYS, RunSpec, environment_keys, parse_assignments, read_recipe
+from fedscal.experiment.spec import (
+    DATA_KEYS,
+    RunSpec,
+    all_options,
+    environment_keys,
+    parse_assignments,
+    read_recipe,
+)
 from fedscal.models.custom import check_permission
 
 if TYPE_CHECKING:
     from fedscal.compare.execute import Cell, Failed
     from fedscal.experiment.run_directory import RunDirectory
 
-Words = Annotated[list[str] | None, typer.Argument(metavar="[RECIPE] [key=value ...]", show_default=False)]
+
+def _keys_like(incomplete: str) -> list[str]:
+    """Return the keys that a shell may offer."""
+    return [f"{name}=" for name in (*all_options(), *grid.SINGULAR) if name.startswith(incomplete)]
+
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[RECIPE] [key=value ...]", show_default=False, autocompletion=_keys_like),
+]
 Out = Annotated[Path | None, typer.Option("--out", help="Directory to write to.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")]
@@ -91,12 +109,24 @@ def run(
         _say_model(spec, quiet or as_json)
     from fedscal.experiment.run import adapt, resume
 
-    with progress(quiet or as_json) as shown:
-        if resume_dir:
-            directory = resume(resume_dir, shown, **changes)
-        else:
-            directory = adapt(spec, out or default_out(spec), shown)
+    place = resume_dir or out or default_out(spec)
+    with resumable(place), progress(quiet or as_json) as shown:
+        told = () if quiet or as_json else (Place(place),)
+        begun = partial(resume, **changes) if resume_dir else partial(adapt, spec)
+        directory = begun(place, *told, shown)
     show(directory, report, quiet, as_json)
+
+
+def resumable(place: Path, command: str = "fedscal run") -> AbstractContextManager[None]:
+    """Name the command that goes on with a run if a signal ends it; none, before there is one or after it."""
+    from fedscal.experiment.run_directory import RunDirectory
+
+    def advice() -> str:
+        found = RunDirectory(place)
+        under_way = found.started and not found.finished
+        return f"Go on with it: {command} --resume {shlex.quote(str(place))}" if under_way else ""
+
+    return going_on_by(advice)
 
 
 def _say_model(spec: RunSpec, quiet: bool) -> None:
@@ -161,10 +191,12 @@ def compare(
     out = out or Path("runs") / f"compare-{specs[0].benchmark}"
     cells = cells_of(specs, out)
     measured = compare_tables.find_baseline(cells, baseline)
-    failed = execute_cells(cells, jobs, quiet or as_json)
+    command = "fedscal " + shlex.join(sys.argv[1:])
+    with going_on_by(lambda: f"Finished runs are kept; go on by repeating: {shortened(command)}"):
+        failed = execute_cells(cells, jobs, quiet or as_json, place=out)
     overall = compare_tables.overall_table(cells, measured)
     tables = compare_tables.all_tables(cells, overall)
-    path = compare_tables.write_results(cells, out, "fedscal " + shlex.join(sys.argv[1:]), tables)
+    path = compare_tables.write_results(cells, out, command, tables)
     finished = [cell.directory.path for cell in cells if cell.directory.finished]
     written = partial(write_comparison, finished, out / "comparison.html", overall)
     page = page_if_possible(written) if finished else None
@@ -177,9 +209,16 @@ def compare(
 
 
 def execute_cells(
-    cells: Sequence[Cell], jobs: int, quiet: bool, after: Callable[[], object] = lambda: None
+    cells: Sequence[Cell],
+    jobs: int,
+    quiet: bool,
+    after: Callable[[], object] = lambda: None,
+    place: Path | None = None,
 ) -> list[tuple[Cell, Failed]]:
-    """Run what is not finished, with a bar, and return what failed; ``after`` is called after every run."""
+    """Run what is not finished, with a bar, and return what failed; ``after`` is called after every run.
+
+    ``place`` is named first, once no source can be refused any more.
+    """
     from fedscal.compare.execute import execute
     from fedscal.experiment.experiment import Experiment, find_data
     from fedscal.runtime.local import worker_count
@@ -195,6 +234,8 @@ def execute_cells(
 
         for spec in _different(left, (*DATA_KEYS, "source")):
             find_data(spec)  # a source that the data do not have is refused before anything is run
+        if place and not quiet:
+            print_plain(f"runs: {place}")
         for spec in _different(left, DATA_KEYS):  # here, where progress is seen, and not in every cell
             Experiment.build(spec).prepare(shown)
         shown.stage(f"{len(cells)} runs, {finished} finished already, {jobs} at a time", len(left))

@@ -107,6 +107,19 @@ class Bar(Callback):
         self._progress.stop()
 
 
+class Place(Callback):
+    """Names the directory of a run as soon as it is known that the run can be: at its first stage."""
+
+    def __init__(self, path: Path) -> None:
+        self._path: Path | None = path
+
+    def stage(self, name: str, total: int) -> None:
+        """Print it once, above the bars."""
+        if self._path:
+            print_plain(f"run: {self._path}")
+        self._path = None
+
+
 @contextmanager
 def progress(quiet: bool) -> Iterator[Callback]:
     """Show progress as it suits the terminal: bars, lines, or nothing."""

@@ -13,7 +13,8 @@ from fedscal.experiment.spec import RunSpec
 
 GRIDS = "grid"
 """The name of the tables in a recipe, ``[[grid]]``, of which each spans a grid of its own."""
-_SINGULAR = {"methods": "method", "adaptations": "adaptation", "sources": "source", "seeds": "seed"}
+SINGULAR = {"methods": "method", "adaptations": "adaptation", "sources": "source", "seeds": "seed"}
+"""The names under which ``fedscal compare`` takes several values of a key."""
 _OUTER = ("benchmark", "method", "adaptation")
 _INNER = ("seed", "source")
 Keys = Mapping[str, Any]
@@ -51,10 +52,10 @@ def _join(*layers: Keys) -> dict[str, Any]:
     """Join layers of keys under their singular names, the later winning."""
     joined: dict[str, Any] = {}
     for layer in layers:
-        for plural, singular in _SINGULAR.items():
+        for plural, singular in SINGULAR.items():
             if plural in layer and singular in layer:
                 raise UsageError(f"{plural} and {singular} are the same key: give one of them.")
-        joined |= {_SINGULAR.get(name, name): value for name, value in layer.items()}
+        joined |= {SINGULAR.get(name, name): value for name, value in layer.items()}
     return joined
 
 

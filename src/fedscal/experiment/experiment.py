@@ -25,6 +25,7 @@ from fedscal.core.types import ClientId, Images, Progress, Source, Views
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.features import FeatureBank, FeatureViews
+from fedscal.data.folders.benchmark import Folder
 from fedscal.data.labels import known_labels, labels
 from fedscal.data.pixels import shards, skewed_shards, take
 from fedscal.data.registry import benchmark
@@ -262,7 +263,12 @@ def load_data(spec: RunSpec) -> Benchmark:
     """Return the run's data set, with the views that its network needs."""
     data = find_data(spec)
     if spec.source_model:
-        return _as_in_card(data, read_card(spec.source_model))
+        card = read_card(spec.source_model)
+        # Of sites no labels are expected: their folders may be years or cameras.
+        if isinstance(data.folder, Folder) and spec.clients:
+            folder = data.folder.of_sites(card.classes)
+            data = replace(data, folder=folder, classes=folder.tree.classes)
+        return _as_in_card(data, card)
     if data.folder:
         data.folder.require_same_classes()
     return replace(data, views=_views(spec, data.views))

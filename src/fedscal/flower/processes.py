@@ -113,6 +113,8 @@ class RunningProcess:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            # Ctrl-C in a terminal is for this process, which ends its parts in order and without tracebacks.
+            process_group=0,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

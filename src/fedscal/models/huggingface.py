@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fedscal.core.documents import read_record
 from fedscal.core.errors import ModelRefused, first_line
 from fedscal.core.extras import from_extra
+from fedscal.models import hub
 from fedscal.models.registry import HUGGING_FACE
 from fedscal.models.store import check_state_dict
 
@@ -110,7 +111,8 @@ def _fetched(repository: str) -> Path:
     with from_extra("hf", f"model={HUGGING_FACE}{repository}"):
         from transformers.utils.hub import cached_file
     try:
-        return Path(cached_file(repository, _PREPROCESSING) or _PREPROCESSING)
+        found = cached_file(repository, _PREPROCESSING, local_files_only=not hub.reachable())
+        return Path(found or _PREPROCESSING)
     except OSError:  # loading the model says what is wrong
         return Path(repository) / _PREPROCESSING
 
@@ -123,7 +125,8 @@ def _load(repository: str) -> Any:
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     here = Path(repository).is_dir()
-    common = {"local_files_only": here, "trust_remote_code": False}
+    alone = here or not hub.reachable()
+    common = {"local_files_only": alone, "trust_remote_code": False}
     try:
         config = AutoConfig.from_pretrained(repository, **common)
         extra = {"add_pooling_layer": False} if config.model_type in ("vit", "deit") else {}
@@ -137,7 +140,9 @@ def _load(repository: str) -> Any:
             **extra,
         )
     except (OSError, ValueError, RuntimeError) as error:
-        raise ModelRefused(f"model=hf:{repository} cannot be loaded: {first_line(error)}") from error
+        away = alone and not here and isinstance(error, OSError)
+        reason = f"{hub.WAY_OUT}: model=hf:<folder>" if away else first_line(error)
+        raise ModelRefused(f"model=hf:{repository} cannot be loaded: {reason}") from error
     strange = [name for name in loaded["unexpected_keys"] if not name.startswith(_NOT_OURS)]
     misshaped = [name for name, *_ in loaded["mismatched_keys"]]
     check_state_dict(f"model=hf:{repository}", loaded["missing_keys"], strange, misshaped)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from fedscal.core import weights
 from fedscal.core.errors import ModelRefused, UsageError, first_line
 from fedscal.core.extras import from_extra
+from fedscal.models import hub
 from fedscal.models.registry import TIMM
 from fedscal.models.store import check_state_dict
 
@@ -120,10 +122,13 @@ def _timm(name: str) -> Any:
 
 def _create(name: str, pretrained: bool) -> Any:
     timm = _timm(name)
+    away = pretrained and not hub.reachable()
     try:
-        return timm.create_model(name, pretrained=pretrained, num_classes=0)
+        with hub.cache_alone() if away else nullcontext():
+            return timm.create_model(name, pretrained=pretrained, num_classes=0)
     except Exception as error:  # unknown names, and any failure of a download
-        raise ModelRefused(f"model={TIMM}{name} cannot be made by timm: {first_line(error)}") from error
+        reason = f"{hub.WAY_OUT}: model={TIMM}{name}@<file.safetensors>" if away else first_line(error)
+        raise ModelRefused(f"model={TIMM}{name} cannot be made by timm: {reason}") from error
 
 
 def _fill(layers: Any, path: Path, name: str) -> None:

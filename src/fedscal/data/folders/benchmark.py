@@ -19,7 +19,7 @@ from fedscal.data.folders.decoded import Decoded, changes, decoded, refuse_bad
 from fedscal.data.folders.examine import findings
 from fedscal.data.folders.lists import refuse_pickles
 from fedscal.data.folders.scan import scan
-from fedscal.data.folders.tree import Tree, as_one_domain
+from fedscal.data.folders.tree import Tree, as_one_domain, as_sites
 from fedscal.data.pixels import MappedImages
 from fedscal.data.views import AugmentedViews
 
@@ -101,6 +101,10 @@ class Folder:
         other = copy.copy(self)
         other._classes = tuple(classes)
         return other
+
+    def of_sites(self, classes: Sequence[str]) -> Folder:
+        """Return the same images for a model; sites whose folders are none of its classes have no labels."""
+        return Folder(as_sites(self.tree, classes), self._skip_bad, self._side)
 
     def prepare(self, progress: Progress | None = None) -> None:
         """Decode what is not in the cache; broken files are refused or skipped."""

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fedscal.core.errors import some
 from fedscal.core.types import Progress
 from fedscal.data.folders.decoded import Bad, Decoded, decoded
-from fedscal.data.folders.tree import Tree
+from fedscal.data.folders.tree import Tree, told_foreign
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Findings:
         others: files that were skipped because their suffix is no image's.
         hidden: hidden files and folders, which are skipped.
         empty: folders that hold no image.
+        foreign: image files by suffix that are not read here.
+        nested: domains whose folders are no classes of the model that they are for.
     """
 
     counts: Mapping[str, Mapping[str, int]]
@@ -35,6 +38,8 @@ class Findings:
     others: int
     hidden: int
     empty: Sequence[str]
+    foreign: Mapping[str, int]
+    nested: Sequence[str]
 
     @property
     def images(self) -> int:
@@ -51,6 +56,10 @@ class Findings:
             yield f"{_some(count, 'image', of=domain)} there more than once"
         for domain, count in self.even.items():
             yield f"{_some(count, 'image', of=domain)} one even colour"
+        yield from told_foreign(self.foreign)
+        if self.nested:
+            where = some(self.nested, 5)
+            yield f"no folder in {where} is called like a class of the model: read without labels"
 
     def oddities(self) -> Iterator[str]:
         """Describe what is odd apart from broken files, and what was skipped."""
@@ -79,6 +88,7 @@ class Findings:
             "others": self.others,
             "hidden": self.hidden,
             "empty": list(self.empty),
+            "foreign": dict(self.foreign),
         }
 
 
@@ -113,4 +123,6 @@ def findings(tree: Tree, images: Mapping[str, Decoded]) -> Findings:
         others=tree.others,
         hidden=tree.hidden,
         empty=tree.empty,
+        foreign=tree.foreign,
+        nested=tree.nested,
     )

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from fedscal.core.errors import DataRefused, UsageError
 from fedscal.data.folders.lists import list_files, read_lists, refuse_pickles
-from fedscal.data.folders.tree import File, Tree, looks_like_an_image
+from fedscal.data.folders.tree import FOREIGN, File, Tree, looks_like_an_image, told_foreign
 
 _WRAPPERS = ("images",)
 """Office-31 keeps the classes of a domain one folder deeper, in ``images``."""
 _LITTER = "__MACOSX"
 """What archives that were packed on a Mac contain beside the data."""
 _Passed = Counter[str]
-"""How many files were skipped: ``others`` than images, and ``hidden`` ones."""
+"""How many files were skipped: ``hidden`` ones, images by a suffix of ``FOREIGN``, and ``others``."""
 
 
 def scan(root: Path) -> Tree:
@@ -47,14 +47,21 @@ def _walked(root: Path) -> Tree:
     _refuse_twice(folders)
     contents = {folder.name: _domain(folder, passed) for folder in folders}
     domains = {name: files for name, files in contents.items() if files}
+    foreign = {suffix: passed[suffix] for suffix in FOREIGN if suffix in passed}
     if not domains:
         refuse_pickles(root)
+        _refuse_foreign(root, foreign)
         raise DataRefused(
             f"{root} holds no images below its folders; expected {root}/<domain>/<class>/<image>, or "
             f"{root}/<site>/<image> without classes."
         )
     empty = tuple(name for name, files in contents.items() if not files)
-    return Tree(root, domains, passed["others"], passed["hidden"], empty)
+    return Tree(root, domains, passed["others"], passed["hidden"], empty, foreign)
+
+
+def _refuse_foreign(root: Path, foreign: Mapping[str, int]) -> None:
+    for sentence in told_foreign(foreign):
+        raise DataRefused(f"{root}: {sentence}.")
 
 
 def _unwrapped(root: Path) -> Path:
@@ -85,7 +92,8 @@ def _domain(folder: Path, passed: _Passed) -> tuple[File, ...]:
     files: list[File] = []
     for path in _walk(top, passed):
         if not looks_like_an_image(path.name):
-            passed["others"] += 1
+            suffix = path.suffix.lower()
+            passed[suffix if suffix in FOREIGN else "others"] += 1
             continue
         inside = path.relative_to(top).parts
         files.append(File(path, inside[0] if len(inside) > 1 else None))

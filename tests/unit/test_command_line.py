@@ -1,0 +1,156 @@
+"""The command line before a command does anything: version, help, completion, words that cannot be read."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from fedscal.cli import _COMMANDS
+from fedscal.core.version import __version__
+from fedscal.experiment.spec import all_options
+
+HEAVY = """
+import atexit, os, sys
+atexit.register(lambda: print("imported:", *sorted({"torch", "numpy", "PIL", "flwr"} & set(sys.modules))))
+sys.argv[0] = "fedscal"
+from fedscal.cli import main
+main()
+"""
+
+
+def fedscal(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own, which says what it imported that is large."""
+    return subprocess.run(
+        [sys.executable, "-c", HEAVY, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "80", **env},
+    )
+
+
+def completed(*words: str, instruction: str = "bash_complete") -> list[str]:
+    """Return what a shell is offered for the last of the words."""
+    line = " ".join(("fedscal", *words))
+    env = {"_FEDSCAL_COMPLETE": instruction, "COMP_WORDS": line, "COMP_CWORD": str(len(words))}
+    *offered, imported = fedscal(**env).stdout.splitlines()
+    assert imported == "imported:"
+    return offered
+
+
+def test_the_version_is_the_packages() -> None:
+    done = fedscal("--version")
+    assert done.returncode == 0
+    assert done.stdout == f"fedscal {__version__}\nimported:\n"
+
+
+@pytest.mark.parametrize("words", [(), ("run",), ("data", "check"), ("flower", "site")], ids=" ".join)
+def test_every_command_has_short_help(words: tuple[str, ...]) -> None:
+    done = fedscal(*words, "-h")
+    assert done.returncode == 0
+    assert " ".join(("Usage: fedscal", *words)) in done.stdout
+    assert done.stdout.endswith("imported:\n")
+
+
+def test_a_shell_completes_commands_and_their_options() -> None:
+    assert completed("") == list(_COMMANDS)
+    assert completed("re") == ["reproduce", "report"]
+    assert completed("data", "") == ["list", "get", "check", "show"]
+    assert completed("run", "--re") == ["--resume", "--report"]
+    assert completed("re", instruction="complete_bash") == ["reproduce", "report"]
+
+
+def test_a_shell_completes_keys() -> None:
+    assert completed("run", "pretrain_e") == ["pretrain_epochs="]
+    assert completed("compare", "seeds=0,1", "tau_i") == ["tau_init="]
+
+
+def test_the_script_of_a_shell_is_shown() -> None:
+    assert "complete_bash" in fedscal(_FEDSCAL_COMPLETE="bash_source").stdout
+    assert "--install-completion" in fedscal("--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [
+        (("run", "--rounds", "3"), "rounds=3"),
+        (("run", "--rounds=3"), "rounds=3"),
+        (("run", "--round", "3"), "rounds=3"),
+        (("run", "seed=1", "--clients-per-domain", "3", "--quiet"), "clients_per_domain=3"),
+        (("run", "--benchmark", "my photos"), "'benchmark=my photos'"),
+        (("run", "--mu", "--quiet"), "mu=..."),
+        (("compare", "--seeds", "0,1"), "seeds=0,1"),
+        (("flower", "run", "--batch-size=8"), "batch_size=8"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_a_key_that_is_given_as_an_option_is_shown_as_it_is_typed(words: tuple[str, ...], typed: str) -> None:
+    done = fedscal(*words)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"settings are typed as key=value: {typed}\n")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == "imported:\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("run", "--nope"), "--nope"),
+        (("data", "list", "--rounds", "3"), "--rounds"),  # takes no keys
+        (("flower", "run", "--model"), "--model"),  # an option, though a key is called so too
+    ],
+)
+def test_other_unreadable_options_are_named_by_what_they_are(words: tuple[str, ...], named: str) -> None:
+    done = fedscal(*words)
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert "key=value:" not in done.stderr
+
+
+def listed(*words: str) -> set[str]:
+    """Return the keys that are listed, after a look at how they are."""
+    done = fedscal("keys", *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("imported:\n")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    return {line.split("=")[0].strip() for line in done.stdout.splitlines() if re.match(r"  [a-z]", line)}
+
+
+def test_all_keys_are_listed_once_in_groups() -> None:
+    assert listed() == set(all_options())
+    lines = fedscal("keys").stdout.splitlines()
+    groups = [line for line in lines if re.match("[a-z]", line)][:-1]  # the last says what was imported
+    assert groups[:4] == ["data", "network", "source training", "federation"]
+    assert "method fedprox, fedmoon" in groups
+    assert groups[-1] == "execution"
+    assert len(set(groups)) == len(groups)
+
+
+def test_keys_are_found_by_a_word_of_their_name_or_meaning() -> None:
+    assert {"pretrain_epochs", "local_epochs"} <= listed("epoch")
+    assert "tau_init" not in listed("epoch")
+    assert "mirror" in listed("training VIEWS")
+    done = fedscal("keys", "nosuchword")
+    assert done.returncode == 2
+    assert "nosuchword" in done.stderr
+
+
+def test_a_method_lists_what_it_and_its_adaptation_declare() -> None:
+    declared = listed("--method", "fedprox")
+    assert {"mu", "beta", "norm_limit"} <= declared
+    assert not {"rounds", "tau_init"} & declared
+    assert "mu=0.01 " in fedscal("keys", "--method", "fedprox").stdout
+    assert fedscal("keys", "--method", "fedprx").returncode == 2
+
+
+def test_the_help_of_a_run_names_ten_keys_with_values_that_are_read() -> None:
+    told = fedscal("run", "--help").stdout
+    named = dict(re.findall(r"^ +([a-z_]+)=(\S+) ", told, re.MULTILINE))
+    assert len(named) == 10
+    for name, value in named.items():
+        all_options()[name].parse(value)
+    assert "fedscal keys" in told
