@@ -256,6 +256,12 @@ def test_a_damaged_spec_is_refused(
     assert rows(run) == before
 
 
+def copied_data(fedscal: Zygote, cache: Path) -> Path:
+    """Copy the built images into a cache of one's own; the folder's name ends with their content's hash."""
+    (built,) = (fedscal.cache / "data").glob("tiny-v1-*")
+    return Path(shutil.copytree(built, cache / "data" / built.name))
+
+
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
@@ -268,7 +274,7 @@ def test_a_damaged_source_model_is_trained_again_and_never_used(
     fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path], name: str, damage: Damage
 ) -> None:
     cache = tmp_path / "cache"
-    shutil.copytree(fedscal.cache / "data" / "tiny-v1", cache / "data" / "tiny-v1")
+    copied_data(fedscal, cache)
     trained = Path(json.loads(fedscal("pretrain", *TINY, "--json").out)["path"])
     folder = Path(shutil.copytree(trained, cache / "source" / trained.name))
     whole = (folder / "model.safetensors").read_bytes()
@@ -295,7 +301,7 @@ def test_damaged_data_are_found_and_built_again(
     fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path], name: str, damage: Damage
 ) -> None:
     cache = tmp_path / "cache"
-    folder = Path(shutil.copytree(fedscal.cache / "data" / "tiny-v1", cache / "data" / "tiny-v1"))
+    folder = copied_data(fedscal, cache)
     shutil.copytree(fedscal.cache / "source", cache / "source", ignore=shutil.ignore_patterns(".*"))
     whole = contents(folder)
     damage(folder / name, tmp_path / "canary")
@@ -314,7 +320,7 @@ def test_data_get_mends_what_data_check_found(
     fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path]
 ) -> None:
     """That is what the message of ``data check`` promises."""
-    folder = Path(shutil.copytree(fedscal.cache / "data" / "tiny-v1", tmp_path / "data" / "tiny-v1"))
+    folder = copied_data(fedscal, tmp_path)
     _flip(folder / "b.images.safetensors", tmp_path)
     refused = fedscal("data", "check", "tiny", cache=tmp_path)
     assert refused.code == 3

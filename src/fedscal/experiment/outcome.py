@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
+from fedscal.core.lazy import np
 from fedscal.experiment import metrics
 from fedscal.experiment.load import Run, natural
 from fedscal.experiment.metrics import Outcome
 from fedscal.experiment.records import AVERAGE, NO_CLIENT, Accuracies, ClientRecord, RoundRecord, Scores
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-_HUB = "https://huggingface.co"
+from fedscal.core.extras import from_extra
+
 _SECONDS = 5.0
 WAY_OUT = (
     "the hub cannot be reached and the model is not in its cache here. Copy the model's folder or file to "
@@ -25,7 +26,7 @@ def reachable() -> bool:
     if os.environ.get("HF_HUB_OFFLINE", "0").upper() not in ("", "0", "FALSE", "NO", "OFF"):
         return False
     try:
-        question = urllib.request.Request(os.environ.get("HF_ENDPOINT", _HUB), method="HEAD")
+        question = urllib.request.Request(_address(), method="HEAD")
         urllib.request.urlopen(question, timeout=_SECONDS).close()
     except urllib.error.HTTPError:
         return True
@@ -37,11 +38,17 @@ def reachable() -> bool:
     return True
 
 
+def _address() -> str:
+    with from_extra("hf", "a model of a hub"):
+        from huggingface_hub import constants
+    return os.environ.get("HF_ENDPOINT", str(constants.ENDPOINT))
+
+
 @contextmanager
 def cache_alone() -> Iterator[None]:
     """Let huggingface_hub use what it has, without a question to anybody."""
-    from huggingface_hub import constants
-
+    with from_extra("hf", "a model of a hub"):
+        from huggingface_hub import constants
     before = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = True
     try:
