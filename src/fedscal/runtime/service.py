@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from torch import Tensor
 
@@ -173,11 +174,17 @@ class ClientService:
             self._learned[client] = self._ask_source(client)
         return self._learned[client]
 
+    @cached_property
+    def _source(self) -> Source:
+        """The source model, loaded once for all clients: some of them go on using it."""
+        assert self.source is not None, "nobody asks for it where there is none"
+        return self.source()
+
     def _ask_source(self, client: ClientId) -> _FromSource:
         statistics = self.training.statistics
         if not (self.source and (self.compared or self.class_shares or self.sure_share)):
             return _FromSource(statistics)
-        source, data = self.source(), self.data[client]
+        source, data = self._source, self.data[client]
         view = data.views.evaluate
         if statistics and self.class_shares:
             statistics = statistics.knowing_classes(
