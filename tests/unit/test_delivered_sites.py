@@ -23,6 +23,7 @@ from fedscal.experiment.run import adapt
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec
 from fedscal.models.statistics import SiteStatistics
+from fedscal.models.store import read_card
 from fedscal.runtime.evaluate import accuracy
 from toys import tensor_of
 
@@ -197,3 +198,18 @@ def test_sites_with_a_single_class_are_run_and_delivered_with_their_shares(
         if count == 1:
             assert not torch.equal(bias, source["head.bias"]), client
             assert last.client(client).accuracy >= first.client(client).accuracy - 10
+
+
+def test_an_earlier_round_of_a_method_with_several_models_does_not_end_the_run(
+    toy_benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "fedscal.experiment.delivery.delivered_round", lambda records: min(1, len(records) - 1)
+    )
+    keys = {**KEYS, "method": "loa", "statistics": "site", "select": "agreement"}
+    directory = adapt(RunSpec.make(**keys), tmp_path / "run")
+    delivery = directory.summary().delivery
+    assert delivery
+    assert delivery.round == 1
+    cards = [read_card(str(path)) for path in (directory.path / "model" / "sites").glob("*.safetensors")]
+    assert {card.round for card in cards} == {2}

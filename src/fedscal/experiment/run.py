@@ -135,7 +135,7 @@ class _Run:
     driver: Driver
     events: Callbacks
     records: list[RoundRecord]
-    selected: Callable[[], Weights]
+    selected: Callable[[], Weights | None]
     differences: Sequence[str] = ()
 
     def go(self, checkpoint: Checkpoint | None) -> None:
@@ -156,12 +156,14 @@ class _Run:
 
     def _hand_out(self, summary: RunSummary, state: ServerState) -> None:
         """Let the sites take their statistics for the models that they are going to use."""
-        delivery = summary.delivery or Delivery(summary.rounds, "better")
-        clients = self.experiment.layout.clients
-        rounds = {client: delivery.round_at(client) for client in clients}
-        models = {summary.rounds: self._deployed(state), 0: dict.fromkeys(clients, self.source.weights)}
-        if delivery.round not in models:
-            models[delivery.round] = dict.fromkeys(clients, self.selected())
+        clients, last = self.experiment.layout.clients, summary.rounds
+        delivery = summary.delivery or Delivery(last, "better")
+        models = {last: self._deployed(state), 0: dict.fromkeys(clients, self.source.weights)}
+        if delivery.round not in models and (selected := self.selected()):
+            models[delivery.round] = dict.fromkeys(clients, selected)
+        wanted = {client: delivery.round_at(client) for client in clients}
+        # A method with a model for each client or cluster keeps no earlier one of them: the last it is.
+        rounds = {client: round_ if round_ in models else last for client, round_ in wanted.items()}
         at_sites = {client: models[rounds[client]][client] for client in clients}
         self.events.sites(self.driver.statistics(at_sites), rounds)
 

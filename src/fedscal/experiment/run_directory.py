@@ -160,9 +160,10 @@ class RunDirectory:
         mend = f"Remove it; fedscal run --resume {shlex.quote(str(self.path))} writes it again."
         return _typed(path, RunSummary, mend)
 
-    def selected(self) -> Weights:
-        """Read the model of the round that is chosen without labels."""
-        return load_model(self.path / "model", "selected")[0]
+    def selected(self) -> Weights | None:
+        """Read the model of the round that is chosen without labels; None of a method that keeps several."""
+        folder = self.path / "model"
+        return load_model(folder, "selected")[0] if (folder / "selected.safetensors").exists() else None
 
     def save_model(self, contents: Mapping[str, bytes], instead_of: str = "") -> None:
         """Write files into ``model/``, each at once, and remove older ones whose names begin like them."""
