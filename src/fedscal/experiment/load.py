@@ -12,12 +12,13 @@ from fedscal.core.convert import Misfit, convert, in_short
 from fedscal.core.documents import read_json, read_toml
 from fedscal.core.errors import UsageError
 from fedscal.core.options import Value
+from fedscal.experiment.answers import ANSWERS, Answers
 from fedscal.experiment.audits import AUDIT, Audit
 from fedscal.experiment.journal import Journal
 from fedscal.experiment.records import Environment, RoundRecord, RunSummary
 
-_OPTIONAL = ("summary.json", AUDIT)
-"""What is missing without a fault: a run may be unfinished, which the page says better, or not audited."""
+_OPTIONAL = ("summary.json", AUDIT, ANSWERS)
+"""What is missing without a fault: a run may be unfinished, which the page says better, not audited, or elsewhere."""
 FILES = ("spec.toml", "metrics.jsonl", "summary.json")
 T = TypeVar("T")
 
@@ -33,6 +34,7 @@ class Run:
         summary: The final result, if the run has come to its end.
         environment: The versions and the machine.
         audit: What labelled images said about it, if it was audited.
+        answers: What its models answer to the images, if these are on the same machine.
         notes: What could not be read, in sentences.
     """
 
@@ -42,6 +44,7 @@ class Run:
     summary: RunSummary | None
     environment: Environment | None
     audit: Audit | None = None
+    answers: Answers | None = None
     notes: Sequence[str] = ()
 
     @property
@@ -85,6 +88,7 @@ def load_run(path: Path) -> Run:
         summary=_document(path / "summary.json", RunSummary, notes),
         environment=_document(path / "environment.json", Environment, notes),
         audit=_document(path / AUDIT, Audit, notes, whole=True),
+        answers=_document(path / ANSWERS, Answers, notes, whole=True),
         notes=notes,
     )
 
