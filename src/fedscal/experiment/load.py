@@ -18,7 +18,7 @@ from fedscal.experiment.journal import Journal
 from fedscal.experiment.records import Environment, RoundRecord, RunSummary
 
 _OPTIONAL = ("summary.json", AUDIT, ANSWERS)
-"""What is missing without a fault: a run may be unfinished, which the page says better, not audited, or elsewhere."""
+"""What is missing without a fault: a run may be unfinished, which the page says better, or not audited."""
 FILES = ("spec.toml", "metrics.jsonl", "summary.json")
 T = TypeVar("T")
 
