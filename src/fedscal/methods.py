@@ -128,6 +128,7 @@ METHODS: dict[str, Method] = {
             "statistics_prior": 4.0,
             "sure_share": 0.5,
             "pretrain_views": "both",
+            "pretrain_steps": 2000,
             "least_participants": 10,
             # What is learned from neighbours goes too far on some sites; the way there is what helps all.
             "source_share": 0.5,

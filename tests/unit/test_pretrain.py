@@ -15,7 +15,7 @@ from fedscal.data.registry import BENCHMARKS
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.pretrain import Epoch, SourceTraining, Trained, held_out_rows, pretrain
-from fedscal.experiment.source import poorly_trained, source_model
+from fedscal.experiment.source import poorly_trained, source_model, training_epochs
 from fedscal.experiment.spec import RunSpec
 from fedscal.models.network import Network, predict
 from toys import NoiseViews, blobs, tiny_network
@@ -78,6 +78,13 @@ def test_a_source_model_is_trained_with_progress(toy_benchmark: Benchmark) -> No
     experiment = Experiment.build(RunSpec.make(benchmark="toy", pretrain_epochs=2))
     source_model(experiment, Told())
     assert told == ["epoch", "advance"] * 2
+
+
+@pytest.mark.parametrize(("steps", "epochs"), [(0, 2), (1, 2), (40, 40)])
+def test_few_source_images_are_seen_in_more_epochs(toy_benchmark: Benchmark, steps: int, epochs: int) -> None:
+    # 30 images are less than a batch of 64 an epoch, so an epoch is a step.
+    spec = RunSpec.make(benchmark="toy", pretrain_epochs=2, pretrain_steps=steps)
+    assert training_epochs(Experiment.build(spec)) == epochs
 
 
 def test_the_head_is_trained_too() -> None:

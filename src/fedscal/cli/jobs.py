@@ -275,12 +275,12 @@ def pretrain(
         raise UsageError("source_model is given: there is nothing to train.")
     _say_model(spec, quiet or as_json)
     from fedscal.experiment.experiment import Experiment
-    from fedscal.experiment.source import poorly_trained, source_model
+    from fedscal.experiment.source import poorly_trained, source_model, training_epochs
 
     with progress(quiet or as_json) as shown:
         experiment = Experiment.build(spec)
         experiment.prepare(shown)
-        shown.stage(f"source model: {spec.source}", spec.pretrain_epochs)
+        shown.stage(f"source model: {spec.source}", training_epochs(experiment))
         source = source_model(experiment, shown)
         if poor := poorly_trained(source.accuracy, len(experiment.data.classes)):
             shown.warn(poor)

@@ -22,6 +22,7 @@ _TRAINING = [
 ]
 _FRAMING = '  # images are seen whole; "paper": their middle, and smaller crops'
 _VIEWS = '  # source training sees changed images too, whatever the method; "weak" as in the paper'
+_STEPS = "  # source training takes so many steps at least: few images are seen more often"
 _MIRROR = '# mirror = "no"  # for what has a side: letters, digits, X-rays'
 _CROPS = "# crops = 0.9  # for what may not be cut: random crops keep that share of an image; else 0.6"
 
@@ -65,6 +66,7 @@ def _network(tree: Tree, spec: RunSpec) -> list[str]:
         _line(known["mirror"]) if "mirror" in known else _MIRROR,
         _CROPS,
         f"pretrain_views = {json.dumps(spec.pretrain_views)}{_VIEWS}",
+        f"pretrain_steps = {spec.pretrain_steps}{_STEPS}",
     ]
 
 

@@ -30,7 +30,7 @@ from fedscal.experiment.progress import told
 from fedscal.experiment.recorder import Recorder
 from fedscal.experiment.records import Delivery, RoundRecord, RunSummary
 from fedscal.experiment.run_directory import RunDirectory
-from fedscal.experiment.source import SourceModel, poorly_trained, source_model
+from fedscal.experiment.source import SourceModel, poorly_trained, source_model, training_epochs
 from fedscal.experiment.spec import RESUMABLE_KEYS, RunSpec
 from fedscal.runtime.messages import UNLIKENESS
 from fedscal.server.rounds import Driver, Round, federate
@@ -109,7 +109,7 @@ def _execute(
         directory.tidy()
         checkpoint, records = _go_back(directory, events)
         with federation.driver(experiment, directory, events.client) as driver:
-            events.stage(f"source model: {spec.source_model or spec.source}", spec.pretrain_epochs)
+            events.stage(f"source model: {spec.source_model or spec.source}", training_epochs(experiment))
             source = source_model(experiment, events)
             _Run(experiment, source, driver, events, records, directory.selected, differences).go(checkpoint)
 

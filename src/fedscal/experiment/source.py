@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from fedscal.core import files
 from fedscal.core.errors import ModelRefused
 from fedscal.core.rng import compute_threads
 from fedscal.core.types import Source, Weights
-from fedscal.data.cache import content_digest, groups
+from fedscal.data import cache
 from fedscal.data.labels import known_labels
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.experiment import Experiment
@@ -70,7 +71,7 @@ def source_model(experiment: Experiment, progress: Callback | None = None) -> So
     if spec.source_model:
         return given_model(Path(spec.source_model))
     recipe = SourceTraining(
-        epochs=spec.pretrain_epochs,
+        epochs=training_epochs(experiment),
         lr=spec.pretrain_lr,
         views=spec.pretrain_views,
         dropout=spec.pretrain_dropout,
@@ -88,6 +89,16 @@ def source_model(experiment: Experiment, progress: Callback | None = None) -> So
             return _train(experiment, recipe, identity, folder, progress)
 
 
+def training_epochs(experiment: Experiment) -> int:
+    """Return the epochs of source training: few images make few steps, and want more of them."""
+    spec = experiment.spec
+    if spec.source_model or not spec.pretrain_steps:
+        return spec.pretrain_epochs
+    trained = cache.image_count(experiment.data, spec.source) * (1 - SourceTraining.held_out)
+    batches = max(1, int(trained) // SourceTraining.batch_size)
+    return max(spec.pretrain_epochs, math.ceil(spec.pretrain_steps / batches))
+
+
 def given_model(path: Path) -> SourceModel:
     """Load a source model that somebody trained."""
     path = find_model(path)
@@ -103,7 +114,7 @@ def _identity(experiment: Experiment, recipe: SourceTraining) -> dict[str, Any]:
     """Return everything that can move a bit of the source model."""
     spec = experiment.spec
     return {
-        "data": content_digest(experiment.data),
+        "data": cache.content_digest(experiment.data),
         "source": spec.source,
         "model": spec.model,
         "recipe": _recipe(recipe),
@@ -162,7 +173,7 @@ def _train(
             recipe,
             spec.seed,
             tell if progress else None,
-            groups(data, spec.source),
+            cache.groups(data, spec.source),
             spec.micro_batch,
         )
     seconds = time.perf_counter() - started

@@ -114,6 +114,13 @@ class RunSpec:
         later=True,
     )
     pretrain_epochs: int = option(50, "epochs of source training", low=1, high=10_000)
+    pretrain_steps: int = option(
+        0,
+        "steps of source training at least: few images are seen in more epochs; 0: pretrain_epochs decides",
+        low=0,
+        high=10_000_000,
+        later=True,
+    )
     pretrain_lr: float = option(0.03, "learning rate of source training", above=0, high=10)
     pretrain_views: Literal["weak", "both"] = option(
         "weak", "views of source training: weak as in the paper, or half weak and half strong", later=True
