@@ -153,3 +153,11 @@ def _bare() -> AugmentedViews:
 def test_a_method_that_describes_images_is_refused_where_features_stand_for_them() -> None:
     with pytest.raises(UsageError, match="ladd describes clients by their images"):
         RunSpec.make(benchmark="icons-64", source="solid", method="ladd", trunk="frozen")
+
+
+def test_epochs_that_are_asked_for_are_not_raised_to_the_methods_steps() -> None:
+    assert RunSpec.make(method="fedsite").pretrain_steps > 0
+    assert RunSpec.make(method="fedsite", pretrain_epochs=3).pretrain_steps == 0
+    assert RunSpec.make(method="fedsite", pretrain_epochs=3, pretrain_steps=9).pretrain_steps == 9
+    written = RunSpec.make(**RunSpec.make(method="fedsite", pretrain_epochs=3).all_keys())
+    assert (written.pretrain_epochs, written.pretrain_steps) == (3, 0)

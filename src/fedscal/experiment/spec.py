@@ -211,6 +211,8 @@ class RunSpec:
         defaults |= {**chosen.defaults, **_own_images({**defaults, **given}), **_from_card(given)}
         if {**defaults, **given}.get("trunk") == "frozen":
             defaults |= {**_FROZEN_TRUNK, **chosen.frozen_defaults}
+        if "pretrain_epochs" in given:  # whoever asks for three epochs wants three, whatever the method
+            defaults.pop("pretrain_steps", None)
         given = {**defaults, **given}
         load_plugins(str(given.get("plugins", "")))  # a model's card may name some, too
         given.setdefault("adaptation", method(str(given.get("method", cls.method))).adaptation)
