@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from fedscal.core.text import duration
+from fedscal.core.types import ClientId
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.metrics import in_short
 from fedscal.experiment.records import RoundRecord
@@ -47,6 +48,11 @@ class Lines(Callback):
     def epoch(self, done: Epoch) -> None:
         """Keep what the next line about the steps says."""
         self._note = f"{done}  "
+
+    def connected(self, there: Sequence[ClientId], missing: Sequence[ClientId]) -> None:
+        """Say who of a federation is there, and who is waited for."""
+        waited_for = f", waiting for {', '.join(missing)}" if missing else ""
+        self._write(f"connected: {', '.join(there) or 'none'}{waited_for}")
 
     def round(self, record: RoundRecord, state: ServerState | None) -> None:
         """Write one line per round."""
