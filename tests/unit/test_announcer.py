@@ -72,6 +72,26 @@ def test_a_resumed_run_knows_the_time_that_was_spent_before(tmp_path: Path, toy_
     assert last.earlier == pytest.approx(spent)
 
 
+def test_steps_are_written_now_and_then_and_none_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, announcer = [time.monotonic()], Announcer(tmp_path)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    announcer.stage("features of font", 1000)
+    written = []
+    for _ in range(1000):
+        clock[0] += 0.001
+        announcer.advance()
+        written.append(read_progress(tmp_path))
+    counts = sorted({now.done for now in written if now})
+    assert counts[0] == 0
+    assert 1 < len(counts) <= 3
+    announcer.connected(["a"], [])
+    last = read_progress(tmp_path)
+    assert last
+    assert last.done == 1000
+
+
 def test_a_file_that_cannot_be_written_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     announcer = Announcer(tmp_path)
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from fedscal.experiment.source import SourceModel
 
 PROGRESS = "progress.json"
+_STEPS = 0.5
+"""Seconds between two counts of steps that are written."""
 
 
 def read_progress(run: Path) -> UnderWay | None:
@@ -40,14 +42,17 @@ class Announcer(Callback):
     def __init__(self, run: Path) -> None:
         self._path = run / PROGRESS
         self._now = UnderWay(started=time.time(), since=time.time())
+        self._said = time.monotonic()
 
     def stage(self, name: str, total: int) -> None:
         """Name the stage."""
         self._say(stage=name, total=total, done=0, since=time.time())
 
     def advance(self) -> None:
-        """Count a step."""
-        self._say(done=self._now.done + 1)
+        """Count a step; there may be thousands in a second, and who looks on does not look so often."""
+        self._now = replace(self._now, done=self._now.done + 1)
+        if time.monotonic() - self._said > _STEPS:
+            self._say()
 
     def connected(self, there: Sequence[ClientId], missing: Sequence[ClientId]) -> None:
         """Say which sites are there."""
@@ -76,7 +81,7 @@ class Announcer(Callback):
             self._path.unlink()
 
     def _say(self, **changes: Any) -> None:
-        self._now = replace(self._now, **changes)
+        self._now, self._said = replace(self._now, **changes), time.monotonic()
         # A directory that a user removed is not made again.
         with contextlib.suppress(OutOfSpace, OSError):
             if self._path.parent.is_dir():
