@@ -22,6 +22,7 @@ from test_report import make_lines, summarise, write_run
 
 from fedscal.core.errors import UsageError
 from fedscal.core.files import only_process
+from fedscal.experiment.load import Run
 from fedscal.report import live
 from fedscal.report.live import HOST, Watcher, policy, watch, with_strip
 
@@ -308,8 +309,13 @@ def test_a_line_that_is_being_written_is_no_damage_until_nobody_writes_it(run: P
 def test_a_page_is_drawn_once_for_each_state(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fedscal.report import page
 
-    drawn: list[int] = []
-    monkeypatch.setattr(page, "report_page", lambda run: f"<body><main>{drawn.append(1)}</main>")
+    drawn = []
+
+    def draw(run: Run) -> str:
+        drawn.append(run.path)
+        return "<body><main></main>"
+
+    monkeypatch.setattr(page, "report_page", draw)
     with watching(run) as browser:
         for _ in range(3):
             browser.ask()

@@ -114,9 +114,9 @@ def _strip(seen: Seen) -> str:
 def _template() -> Template:
     with from_extra("report", "fedscal watch"):
         import jinja2
-    return jinja2.Template(
-        _text("templates", "watch.html"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
+    source = _text("templates", "watch.html")
+    made: Template = jinja2.Template(source, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return made
 
 
 @cache

@@ -1,7 +1,7 @@
 // Asks the watcher how the run stands, and turns the page when there is more to show.
 const EVERY = 2000;
 const COST = 10; // a page that took a second to make is shown for ten: the machine has a model to train
-const LANDMARKS = "h2, h3, figure, tr, p, li, dt, summary";
+const LANDMARKS = ":is(h2, h3, figure, tr, p, li, dt, summary)";
 const FOCUSABLE = "a, button, input, select, summary, [tabindex]";
 const LOST = `<p id="watch-headline"><span class="phase lost">lost</span> <strong>Not up to date</strong>:
 fedscal watch has ended, cannot be reached, or cannot draw the page; its terminal says which.</p>`;
@@ -9,6 +9,8 @@ const strip = document.querySelector(".watch-top");
 let shown = document.getElementById("fedscal-watch").dataset.page;
 let title = document.title;
 let due = COST * performance.now();
+let looking = false;
+let next = 0;
 
 const parsed = (text) => new DOMParser().parseFromString(text, "text/html");
 
@@ -27,17 +29,17 @@ function tell(words) {
 }
 
 const topOf = (one) => one.getBoundingClientRect().top;
-const landmarks = (place) => [...(place?.querySelectorAll(LANDMARKS) ?? [])];
+const landmarks = (section) => [...document.querySelectorAll(`section#${section} ${LANDMARKS}`)];
 
-// Remembers what is at the top of the window, by its section and its place in it, and returns how to go there.
-function scrolled(main) {
-  const edge = strip.getBoundingClientRect().bottom;
-  const mark = landmarks(main).findLast((one) => topOf(one) <= edge);
-  const section = mark?.closest("section[id]");
-  if (!window.scrollY || !section) return () => {};
+// Remembers the first thing in the window, by its section and its place in it, and returns how to go there.
+function scrolled() {
+  const all = [...document.querySelectorAll(`section[id] ${LANDMARKS}`)];
+  const mark = all.find((one) => topOf(one) >= strip.getBoundingClientRect().bottom) ?? all.at(-1);
+  if (!window.scrollY || !mark) return () => {};
+  const section = mark.closest("section[id]").id;
   const [place, height] = [landmarks(section).indexOf(mark), topOf(mark)];
   return () => {
-    const now = landmarks(document.getElementById(section.id))[place];
+    const now = landmarks(section)[place];
     if (now) window.scrollBy({ top: topOf(now) - height, behavior: "instant" });
   };
 }
@@ -45,7 +47,7 @@ function scrolled(main) {
 // Remembers what else a reader would miss, and returns how to bring it back.
 function kept(main) {
   const all = (selector) => [...main.querySelectorAll(selector)];
-  const scroll = scrolled(main);
+  const scroll = scrolled();
   const opened = new Map(all("details").map((one) => [one.querySelector("summary")?.textContent, one.open]));
   const aside = all("div").map((one) => one.scrollLeft);
   const focus = all(FOCUSABLE).indexOf(document.activeElement);
@@ -93,6 +95,9 @@ async function turn(page) {
 }
 
 async function look() {
+  if (looking) return;
+  looking = true;
+  clearTimeout(next);
   try {
     const state = await (await asked("state")).json();
     const words = parsed(state.strip).body;
@@ -103,10 +108,13 @@ async function look() {
   } catch {
     tell(parsed(LOST).body);
   }
-  setTimeout(look, EVERY);
+  next = setTimeout(look, EVERY);
+  looking = false;
 }
 
 new ResizeObserver(() => {
   document.documentElement.style.setProperty("--watch", `${strip.offsetHeight}px`);
 }).observe(strip);
+// In the background a browser lets time pass slowly: who comes back sees the present at once.
+document.addEventListener("visibilitychange", look);
 look();
