@@ -245,7 +245,7 @@ def test_a_policy_by_hashes_keeps_them() -> None:
         'img-src data:"></head><body class="x"><main>'
     )
     shown, allowed = with_strip(page, "<p>strip</p>", "0123")
-    assert shown.startswith('<html><head></head><body class="x"><style>')
+    assert shown.startswith('<html><head><link rel="icon" href="data:,"></head><body class="x"><style>')
     assert shown.endswith("</script>\n<main>")
     directives = dict(part.split(" ", 1) for part in allowed.split("; "))
     assert directives["script-src"].startswith("'sha256-aa' 'sha256-")

@@ -41,12 +41,14 @@ _LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?", re.IGNOREC
 _SECONDS = 10.0
 """For a request: who is slower is not waited for."""
 _META = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
+_ICON = '<link rel="icon" href="data:,">'
+"""None, so that a browser does not ask for one."""
 _BODY = re.compile(r"<body[^>]*>")
 _EMPTY = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>fedscal watch</title>
@@ -135,7 +137,7 @@ def with_strip(page: str, strip: str, fingerprint: str) -> tuple[str, str]:
     )
     body = _BODY.search(page)
     place = body.end() if body else 0
-    return _META.sub("", page[:place]) + added + page[place:], policy(own, style, script)
+    return _META.sub(_ICON, page[:place]) + added + page[place:], policy(own, style, script)
 
 
 def policy(own: str, style: str, script: str) -> str:

@@ -1,6 +1,6 @@
 // Asks the watcher how the run stands, and turns the page when there is more to show.
 const EVERY = 2000;
-const COST = 10; // a page that took a second to make is shown for ten: the machine has a model to train
+const COST = 5; // a page that took a second to make is shown for five: the machine has a model to train
 const LANDMARKS = ":is(h2, h3, figure, tr, p, li, dt, summary)";
 const FOCUSABLE = "a, button, input, select, summary, [tabindex]";
 const LOST = `<p id="watch-headline"><span class="phase lost">lost</span> <strong>Not up to date</strong>:
