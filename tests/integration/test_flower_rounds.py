@@ -20,6 +20,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fedscal.core.errors import DataRefused, ModelRefused, TooFewClients, UsageError
+from fedscal.experiment.announcer import Announcer, read_progress
 from fedscal.experiment.spec import RunSpec
 from fedscal.flower import client_app, registry, server_app
 from fedscal.flower.codec import from_records
@@ -252,6 +253,40 @@ def test_a_slow_site_is_asked_again_as_long_as_the_run_waits_for_it(
     run(grid, tmp_path / "run", world, rounds=1, wait=60)
     assert len(asked) > 4
     assert "b" in rows(tmp_path / "run")[1]["clients"]
+
+
+def test_who_is_there_is_told_whenever_a_site_comes_or_goes(
+    grid: LocalGrid,
+    world: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Before the run and in its rounds: on the screen, and in the file that a watcher reads."""
+    monkeypatch.setattr(registry, "_POLL", 0.0)
+    late, told = grid.services.pop(3), []
+    real = Announcer.connected
+
+    def connected(self: Announcer, there: Any, missing: Any) -> None:
+        real(self, there, missing)
+        now = read_progress(tmp_path / "run")
+        assert now
+        told.append((now.round, list(now.connected), list(now.missing)))
+        if missing == ["c"] and now.round is None:
+            grid.services[3] = late
+
+    def leaves(header: Header, payload: bytes) -> Answer:
+        if "examples" in header:  # it has trained, and is gone before it can judge the new model
+            del grid.services[2]
+        return header, payload
+
+    grid.tamper[2] = leaves
+    monkeypatch.setattr(Announcer, "connected", connected)
+    run(grid, tmp_path / "run", world, wait=60, rounds=1)
+    assert told == [(None, ["a", "b"], ["c"]), (None, ["a", "b", "c"], []), (1, ["a", "c"], ["b"])]
+    said = capsys.readouterr().out
+    assert "fedscal: connected: a, b, waiting for c\n" in said
+    assert "fedscal: connected: a, b, c\n" in said
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"run": 7}', '{"run": "../x"}', "{"])

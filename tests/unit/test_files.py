@@ -7,6 +7,8 @@ import hashlib
 import json
 import os
 import shutil
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,6 +147,42 @@ def test_a_directory_is_held_by_one_at_a_time(tmp_path: Path) -> None:
             pytest.fail("two hold the same directory")
     with files.only_process(tmp_path / "run"):
         pass
+
+
+def test_whether_a_directory_is_held_is_found_out_without_a_trace(tmp_path: Path) -> None:
+    assert not files.held(tmp_path / "nothing")
+    assert not files.held(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with files.only_process(tmp_path):
+        assert files.held(tmp_path)
+    assert not files.held(tmp_path)
+
+
+def test_who_asks_all_the_time_turns_nobody_away(tmp_path: Path) -> None:
+    asked, ended = 0, threading.Event()
+
+    def ask() -> None:
+        nonlocal asked
+        while not ended.is_set():
+            asked += files.held(tmp_path)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for _ in range(50):
+            with files.only_process(tmp_path):
+                time.sleep(0.001)
+    finally:
+        ended.set()
+        asking.join()
+    assert asked
+
+
+def test_what_need_not_last_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", fail_with(errno.EIO))
+    files.write_bytes(tmp_path / "file", b"new", lasting=False)
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
-"""The commands that look: report, methods, doctor."""
+"""The commands that look: report, watch, methods, doctor."""
 
 from __future__ import annotations
 
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedscal.cli import going_on_by, print_error
 from fedscal.cli.output import console, print_json, print_plain, table_of
 from fedscal.core.user_code import load_plugins
 from fedscal.methods import ADAPTATIONS, METHODS
@@ -32,6 +34,29 @@ def report(
     else:
         path = write_comparison(directories, out or Path("comparison.html"))
     print_plain(str(path))
+
+
+def watch(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory; it need not be there yet.")],
+    port: Annotated[
+        int, typer.Option(help="The port to listen on, on this machine only; 0: any.", min=0, max=65535)
+    ] = 0,
+    open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Show a run in the browser while it goes on, on this machine only; until Ctrl-C.
+
+    The page follows the run: round by round, through a stop and --resume, to its end. Nothing is written.
+    """
+    from fedscal.report.live import watch
+
+    def begun(url: str) -> None:
+        print_plain(url)
+        print_error("Open this address on this machine. Ctrl-C ends the view, not the run.")
+        if open_:
+            webbrowser.open(url)
+
+    with going_on_by(lambda: "The run goes on without this view."):
+        watch(run, port, begun)
 
 
 def methods(as_json: Json = False) -> None:

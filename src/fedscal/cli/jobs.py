@@ -107,10 +107,10 @@ def run(
     else:
         spec = RunSpec.make(**gather(words))
         _say_model(spec, quiet or as_json)
-    from fedscal.experiment.run import adapt, resume
-
     place = resume_dir or out or default_out(spec)
     with resumable(place), progress(quiet or as_json) as shown:
+        from fedscal.experiment.run import adapt, resume  # takes seconds, which are seen to pass
+
         told = () if quiet or as_json else (Place(place),)
         begun = partial(resume, **changes) if resume_dir else partial(adapt, spec)
         directory = begun(place, *told, shown)
@@ -147,7 +147,7 @@ def show(directory: RunDirectory, report: bool, quiet: bool, as_json: bool) -> N
     """Write the report of a finished run and print what came of it."""
     from fedscal.report import write_report
 
-    page = page_if_possible(lambda: write_report(directory.path)) if report else None
+    page = _page(lambda: write_report(directory.path), quiet or as_json) if report else None
     if as_json:
         print_json({**dump(directory.summary()), "directory": str(directory.path)})
     elif not quiet:
@@ -155,6 +155,13 @@ def show(directory: RunDirectory, report: bool, quiet: bool, as_json: bool) -> N
         print_plain(f"run: {directory.path}    model: {directory.path / 'model'}")
         if page:
             print_plain(f"report: {page}")
+
+
+def _page(write: Callable[[], Path], quiet: bool) -> Path | None:
+    """Write a page, which takes seconds, where somebody sees that it is being done."""
+    with progress(quiet) as shown:
+        shown.stage("writing the page", 0)
+        return page_if_possible(write)
 
 
 def default_out(spec: RunSpec) -> Path:
@@ -199,7 +206,7 @@ def compare(
     path = compare_tables.write_results(cells, out, command, tables)
     finished = [cell.directory.path for cell in cells if cell.directory.finished]
     written = partial(write_comparison, finished, out / "comparison.html", overall)
-    page = page_if_possible(written) if finished else None
+    page = _page(written, quiet or as_json) if finished else None
     if as_json:
         print_json(compare_tables.summaries(cells))
     elif not quiet:
@@ -219,27 +226,31 @@ def execute_cells(
 
     ``place`` is named first, once no source can be refused any more.
     """
-    from fedscal.compare.execute import execute
-    from fedscal.experiment.experiment import Experiment, find_data
-    from fedscal.runtime.local import worker_count
-
     left = [cell for cell in cells if not cell.directory.finished]
-    jobs = worker_count(jobs, max(cell.spec.threads for cell in cells), len(cells))
-    finished = len(cells) - len(left)
     with progress(quiet) as shown:
+        from fedscal.compare.execute import execute
+        from fedscal.compare.tally import Tally
+        from fedscal.experiment.experiment import Experiment, find_data
+        from fedscal.runtime.local import worker_count
+
+        tally = Tally(left, shown)
 
         def done(cell: Cell) -> None:
-            shown.advance()
+            tally.end(cell)
             after()
 
         for spec in _different(left, (*DATA_KEYS, "source")):
             find_data(spec)  # a source that the data do not have is refused before anything is run
-        if place and not quiet:
-            print_plain(f"runs: {place}")
+        say = (lambda text: None) if quiet else print_plain
+        if place:
+            say(f"runs: {place}")
         for spec in _different(left, DATA_KEYS):  # here, where progress is seen, and not in every cell
             Experiment.build(spec).prepare(shown)
-        shown.stage(f"{len(cells)} runs, {finished} finished already, {jobs} at a time", len(left))
-        return execute(left, jobs, done)
+        jobs = worker_count(jobs, max(cell.spec.threads for cell in cells), len(cells))
+        finished = len(cells) - len(left)
+        say(f"{len(cells)} runs, {finished} finished already, {jobs} at a time")
+        shown.stage("rounds", tally.total)
+        return execute(left, jobs, done, tally.look)
 
 
 def _different(cells: Sequence[Cell], keys: Sequence[str]) -> list[RunSpec]:
@@ -274,10 +285,10 @@ def pretrain(
     if spec.source_model:
         raise UsageError("source_model is given: there is nothing to train.")
     _say_model(spec, quiet or as_json)
-    from fedscal.experiment.experiment import Experiment
-    from fedscal.experiment.source import poorly_trained, source_model, training_epochs
-
     with progress(quiet or as_json) as shown:
+        from fedscal.experiment.experiment import Experiment
+        from fedscal.experiment.source import poorly_trained, source_model, training_epochs
+
         experiment = Experiment.build(spec)
         experiment.prepare(shown)
         shown.stage(f"source model: {spec.source}", training_epochs(experiment))

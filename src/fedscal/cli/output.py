@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from fedscal.core.errors import UsageError
 from fedscal.core.table import Table as TextTable
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.metrics import in_short
-from fedscal.experiment.progress import Lines
+from fedscal.experiment.progress import Lines, Shown
 from fedscal.methods import described
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 console = Console()
 _WHOLE_STAGE = 1e9
 """Seconds that the time left is reckoned from: all, as one round or run may take hours."""
+_BAR = 24
+"""Characters of a bar: in 80 columns there is room for a note."""
 _TONES = {"better": "green", "worse": "bold red", "same": "yellow", "unsure": "yellow", "unknown": "yellow"}
 
 
@@ -51,20 +53,22 @@ def page_if_possible(write: Callable[[], Path]) -> Path | None:
         return None
 
 
-class Bar(Callback):
+class Bar(Shown):
     """Progress bars in a terminal: the stage, its steps, the time left, the last round's accuracy."""
 
     def __init__(self) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+        rest = Column(ratio=1, no_wrap=True)  # whatever there is to note must not press out the rest
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}", markup=False),
+            BarColumn(_BAR),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[note]}", markup=False, table_column=rest),
             console=console,
             speed_estimate_period=_WHOLE_STAGE,
+            expand=True,
         )
         self._names: list[str] = []
         self._last = ""
@@ -73,11 +77,7 @@ class Bar(Callback):
 
     def stage(self, name: str, total: int) -> None:
         """Begin a new bar; the one before is done, or goes if it had no end."""
-        before = next(task.total for task in self._progress.tasks if task.id == self._task)
-        if before is None:
-            self._progress.remove_task(self._task)
-        else:
-            self._progress.update(self._task, completed=before)
+        self._leave()
         self._task = self._progress.add_task(name, total=total or None, note="")
 
     def advance(self) -> None:
@@ -86,7 +86,11 @@ class Bar(Callback):
 
     def epoch(self, done: Epoch) -> None:
         """Show how source training goes."""
-        self._progress.update(self._task, note=str(done))
+        self.doing(str(done))
+
+    def doing(self, text: str) -> None:
+        """Show it behind the bar."""
+        self._progress.update(self._task, note=text)
 
     def client(self, client: str) -> None:
         """Show who has answered since the last round."""
@@ -103,8 +107,21 @@ class Bar(Callback):
         self._progress.console.print(Text(f"warning: {text}", style="yellow"))
 
     def close(self) -> None:
-        """Leave the bars on the screen as they are."""
+        """Leave the bars on the screen as they are, but none that had no end."""
+        if self._total() is None:
+            self._leave()
         self._progress.stop()
+
+    def _total(self) -> float | None:
+        return next(task.total for task in self._progress.tasks if task.id == self._task)
+
+    def _leave(self) -> None:
+        """Take the bar as done, or away if it had no end."""
+        total = self._total()
+        if total is None:
+            self._progress.remove_task(self._task)
+        else:
+            self._progress.update(self._task, completed=total)
 
 
 class Place(Callback):
@@ -121,10 +138,10 @@ class Place(Callback):
 
 
 @contextmanager
-def progress(quiet: bool) -> Iterator[Callback]:
+def progress(quiet: bool) -> Iterator[Shown]:
     """Show progress as it suits the terminal: bars, lines, or nothing."""
     if quiet or not console.is_terminal:
-        yield Callback() if quiet else Lines(print_plain)
+        yield Shown() if quiet else Lines(print_plain)
         return
     bar = Bar()
     try:

@@ -8,13 +8,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedscal.core.errors import DirectoryBusy
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec, environment_keys
+
+_LOOK = 1.0
+"""Seconds between two looks at the runs."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +47,28 @@ def cells_of(specs: Sequence[RunSpec], out: Path) -> list[Cell]:
     return [Cell(spec, RunDirectory(out / name)) for spec, name in zip(specs, names, strict=True)]
 
 
-def execute(cells: Sequence[Cell], jobs: int, done: Callable[[Cell], None]) -> list[tuple[Cell, Failed]]:
+def execute(
+    cells: Sequence[Cell], jobs: int, done: Callable[[Cell], None], look: Callable[[], None] = lambda: None
+) -> list[tuple[Cell, Failed]]:
     """Run the unfinished cells, ``jobs`` at a time; return the failures.
 
-    Each cell is a process of its own: a crash costs one cell, and repeating the command resumes it.
+    Each cell is a process of its own: a crash costs one cell, and repeating the command resumes it. ``done``
+    is told who has ended, and ``look`` is called every second meanwhile.
     """
     failed: list[tuple[Cell, Failed]] = []
     running: list[subprocess.Popen[str]] = []
     pool = ThreadPoolExecutor(jobs)
     try:
         futures = {pool.submit(_run, cell, running): cell for cell in cells}
-        for future in as_completed(futures):
-            failure = future.result()
-            if failure:
-                failed.append((futures[future], failure))
-            done(futures[future])
+        waiting = set(futures)
+        while waiting:
+            ended, waiting = wait(waiting, _LOOK, FIRST_COMPLETED)
+            for future in ended:
+                failure = future.result()
+                if failure:
+                    failed.append((futures[future], failure))
+                done(futures[future])
+            look()
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in running:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 from math import comb, sqrt
-
-import numpy as np
-import numpy.typing as npt
-import torch
+from typing import TYPE_CHECKING
 
 from fedscal.core import rng
+from fedscal.core.lazy import np, torch
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _EXACT_UP_TO = 16
 _DRAWN, _AT_ONCE = 100_000, 10_000

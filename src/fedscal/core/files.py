@@ -24,6 +24,9 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, 
 _NO_ROOM |= {errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP}
 # A run may be told to write to a directory that holds other things: no other program uses this ending.
 _UNFINISHED = ".fedscal-tmp"
+_LOCK = ".lock"
+_PATIENCE = 0.2
+"""Seconds for which a lock is tried: whoever asks whether it is held holds it for an instant."""
 
 
 def cache_dir(*parts: str) -> Path:
@@ -92,8 +95,11 @@ def make_dir(path: Path) -> Path:
     return path
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file so that a reader, or a crash, sees the old content or the new, never a part."""
+def write_bytes(path: Path, data: bytes, *, lasting: bool = True) -> None:
+    """Write a file so that a reader, or a crash, sees the old content or the new, never a part.
+
+    What need not last beyond a power cut is not waited for until the disk has it.
+    """
     make_dir(path.parent)
     with writing(path, len(data)):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_UNFINISHED)
@@ -101,13 +107,15 @@ def write_bytes(path: Path, data: bytes) -> None:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                if lasting:
+                    os.fsync(file.fileno())
             os.replace(name, path)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(name)
             raise
-        sync_dir(path.parent)
+        if lasting:
+            sync_dir(path.parent)
 
 
 @contextmanager
@@ -198,8 +206,8 @@ def sha256_of(path: Path) -> str:
 @contextmanager
 def only_process(directory: Path) -> Iterator[None]:
     """Hold a directory against other processes; the lock of a process that died is free again."""
-    path = make_dir(directory) / ".lock"
-    lock = FileLock(path, timeout=0)
+    path = make_dir(directory) / _LOCK
+    lock = FileLock(path, timeout=_PATIENCE)
     with writing(path):
         try:
             lock.acquire()
@@ -213,10 +221,27 @@ def only_process(directory: Path) -> Iterator[None]:
         lock.release()
 
 
+def held(directory: Path) -> bool:
+    """Whether a process works in a directory, see ``only_process``; nothing is made to find out."""
+    import fcntl  # not on every system, and nobody else needs it
+
+    try:
+        handle = os.open(directory / _LOCK, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
 @contextmanager
 def one_builder(directory: Path) -> Iterator[None]:
     """Let one process at a time build something in a cache directory; the others wait for it."""
-    path = make_dir(directory) / ".lock"
+    path = make_dir(directory) / _LOCK
     lock = FileLock(path)
     with writing(path):
         lock.acquire()

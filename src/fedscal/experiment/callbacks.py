@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +15,30 @@ if TYPE_CHECKING:
     from fedscal.experiment.source import SourceModel
     from fedscal.server.rule import ServerState
 
-_EVENTS = ("stage", "advance", "epoch", "begin", "client", "round", "warn", "sites", "end")
+_EVENTS = (
+    "stage",
+    "advance",
+    "epoch",
+    "connected",
+    "begin",
+    "asked",
+    "client",
+    "round",
+    "warn",
+    "sites",
+    "end",
+)
 
 
 class Callback:
     """Override what you need; everything else does nothing.
 
     Order of calls: ``stage`` and ``advance`` while the run gets ready, with ``epoch`` before each ``advance``
-    of source training; ``begin``, then for every round
-    ``client`` as answers come in and ``round`` at its end (round 0 is the source model), then ``end``.
+    of source training; ``begin``, then for every round ``asked``, ``client`` as answers come in,
+    and ``round`` at its end (round 0, the source model, has only this one), then ``end``.
     ``sites`` comes before it in a run whose clients, on this machine, have statistics of their own.
-    ``warn`` may come at any time. A resumed run repeats ``round`` for the rounds on record, without a state.
+    ``connected`` comes whenever a site of a federation comes or goes, and ``warn`` may come at any time. A
+    resumed run repeats ``round`` for the rounds on record, without a state.
 
     >>> class Tracker(Callback):
     ...     def round(self, record, state):
@@ -41,8 +54,14 @@ class Callback:
     def epoch(self, done: Epoch) -> None:
         """An epoch of source training is done."""
 
+    def connected(self, there: Sequence[ClientId], missing: Sequence[ClientId]) -> None:
+        """The sites of a federation that are connected now, and those that are not."""
+
     def begin(self, experiment: Experiment, source: SourceModel) -> None:
         """Everything is built, checked and ready; the rounds begin."""
+
+    def asked(self, round_: int, clients: Sequence[ClientId]) -> None:
+        """A round begins: these clients are asked to train."""
 
     def client(self, client: ClientId) -> None:
         """A client of the present round has answered."""

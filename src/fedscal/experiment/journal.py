@@ -82,8 +82,11 @@ class Journal:
             trouble = f"line {len(lines) + 1} is damaged, {error}"
         return Record(self.path, rounds, lines, trouble)
 
-    def salvage(self, notes: list[str]) -> Sequence[RoundRecord]:
-        """Return every round that can be read, the latest line of each; note what cannot."""
+    def salvage(self, notes: list[str], growing: bool = False) -> Sequence[RoundRecord]:
+        """Return every round that can be read, the latest line of each; note what cannot.
+
+        The last line of a file that is growing may be cut off: the rest is on its way.
+        """
         rounds: dict[int, RoundRecord] = {}
         broken: list[str] = []
         try:
@@ -93,7 +96,10 @@ class Journal:
                     record = _round(unsealed(raw), faults)
                     rounds[record.round] = record
                 except ValueError:
-                    broken += [f"line {place}: not a whole record, left out"] if raw.strip() else []
+                    coming = growing and not raw.endswith(b"\n")
+                    broken += (
+                        [f"line {place}: not a whole record, left out"] if raw.strip() and not coming else []
+                    )
                 if faults:
                     notes.append(f"{self.path.name}, line {place}: {in_short(faults)}.")
                 if len(broken) == _MOST_BROKEN:

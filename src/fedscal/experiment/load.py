@@ -72,8 +72,8 @@ class Run:
         return "unknown" if value is None else str(value)
 
 
-def load_run(path: Path) -> Run:
-    """Read a run directory.
+def load_run(path: Path, growing: bool = False) -> Run:
+    """Read a run directory; ``growing``: a process is writing there, and a line that is cut off is no damage.
 
     Raises:
         UsageError: If the directory holds nothing of a run.
@@ -84,7 +84,7 @@ def load_run(path: Path) -> Run:
     return Run(
         path=path,
         spec=_document(path / "spec.toml", dict[str, Value], notes) or {},
-        rounds=Journal(path / "metrics.jsonl").salvage(notes),
+        rounds=Journal(path / "metrics.jsonl").salvage(notes, growing),
         summary=_document(path / "summary.json", RunSummary, notes),
         environment=_document(path / "environment.json", Environment, notes),
         audit=_document(path / AUDIT, Audit, notes, whole=True),

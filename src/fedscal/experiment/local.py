@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from fedscal.core.types import ClientId, Progress
+from fedscal.core.types import ClientId
 from fedscal.data import cache
+from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.experiment import Experiment, Layout
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.source import source_model
@@ -21,7 +22,7 @@ from fedscal.server.rounds import Driver
 class Federation(Protocol):
     """Knows the clients of a run, and executes them."""
 
-    def clients(self, experiment: Experiment, progress: Progress) -> Layout:
+    def clients(self, experiment: Experiment, events: Callback) -> Layout:
         """Prepare the data, or wait for the sites; return who takes part."""
         ...
 
@@ -36,9 +37,9 @@ class Federation(Protocol):
 class Local:
     """All clients of a spec on this machine."""
 
-    def clients(self, experiment: Experiment, progress: Progress) -> Layout:
+    def clients(self, experiment: Experiment, events: Callback) -> Layout:
         """Build or decode the images; cut them into clients."""
-        experiment.prepare(progress)
+        experiment.prepare(events)
         return experiment.clients_of_data()
 
     def driver(

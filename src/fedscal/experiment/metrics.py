@@ -188,7 +188,8 @@ def selected_round(records: Sequence[RoundRecord], signal: str) -> int:
 def in_short(record: RoundRecord) -> str:
     """Return the result of a round in a few words."""
     average = record.accuracy.server.average
-    return f"entropy {record.signals['entropy']:.2f}" if math.isnan(average) else f"average {average:.1f} %"
+    entropy = record.signals.get("entropy", math.nan)
+    return f"entropy {entropy:.2f}" if math.isnan(average) else f"average {average:.1f} %"
 
 
 def void_rounds(records: Sequence[RoundRecord]) -> int:

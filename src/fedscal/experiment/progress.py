@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from fedscal.core.text import duration
+from fedscal.core.types import ClientId
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.metrics import in_short
 from fedscal.experiment.records import RoundRecord
@@ -20,7 +21,14 @@ _LINE_EVERY = 5.0
 """Seconds between two lines about the steps of a stage."""
 
 
-class Lines(Callback):
+class Shown(Callback):
+    """Progress that a person sees; nobody does, unless it is overridden."""
+
+    def doing(self, text: str) -> None:
+        """Say in a few words what is being done between two steps."""
+
+
+class Lines(Shown):
     """Writes a line per stage, round and warning, and now and then one about the steps of a stage."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
@@ -46,7 +54,16 @@ class Lines(Callback):
 
     def epoch(self, done: Epoch) -> None:
         """Keep what the next line about the steps says."""
-        self._note = f"{done}  "
+        self.doing(str(done))
+
+    def connected(self, there: Sequence[ClientId], missing: Sequence[ClientId]) -> None:
+        """Say who of a federation is there, and who is waited for."""
+        waited_for = f", waiting for {', '.join(missing)}" if missing else ""
+        self._write(f"connected: {', '.join(there) or 'none'}{waited_for}")
+
+    def doing(self, text: str) -> None:
+        """Keep it for the next line about the steps."""
+        self._note = f"{text}  "
 
     def round(self, record: RoundRecord, state: ServerState | None) -> None:
         """Write one line per round."""

@@ -224,6 +224,37 @@ class RunSummary:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnderWay:
+    """``progress.json``: what a run is doing; gone when it has come to its end. Times are seconds since 1970.
+
+    Attributes:
+        started: when its process began.
+        earlier: seconds that the rounds on record by then had taken.
+        stage: what is being done: getting ready, or the method once the rounds have begun.
+        since: when the stage began, or the present round.
+        done: steps of the stage that are done: rounds, once they have begun.
+        total: steps of the stage; 0 if nobody knows.
+        round: the present round, 0 while the source model is judged; None before that.
+        asked: who takes part in the present round.
+        answered: who of them has answered, with weights or with a failure.
+        connected: the sites of a federation that were there when the server last looked.
+        missing: those that were not.
+    """
+
+    started: float
+    earlier: float = 0.0
+    stage: str = ""
+    since: float
+    done: int = 0
+    total: int = 0
+    round: int | None = None
+    asked: Sequence[ClientId] = ()
+    answered: Sequence[ClientId] = ()
+    connected: Sequence[ClientId] = ()
+    missing: Sequence[ClientId] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Machine:
     """What of a machine can decide bits or seconds of a run; None where an older run does not say."""
 

@@ -14,6 +14,7 @@ from fedscal.core.errors import UsageError
 from fedscal.core.rng import compute_threads
 from fedscal.core.types import ClientId, Metrics, Weights
 from fedscal.core.version import __version__
+from fedscal.experiment.announcer import Announcer
 from fedscal.experiment.callbacks import Callback, Callbacks
 from fedscal.experiment.checkpoint import Checkpoint
 from fedscal.experiment.delivery import AGREEMENT, judge_delivery, with_verdicts
@@ -54,7 +55,7 @@ def adapt(
         progress: True prints a line for every stage, round and warning; a function is given these lines.
     """
     directory, federation = RunDirectory(Path(out)), federation or Local()
-    events = Callbacks([Recorder(directory), *callbacks, *told(progress)])
+    events = _events(directory, callbacks, progress)
     experiment = Experiment.build(spec)
     with files.only_process(directory.path):
         if directory.started:
@@ -79,7 +80,7 @@ def resume(
     the number of threads or the kind of CPU, is reported and recorded.
     """
     directory, federation = RunDirectory(Path(out)), federation or Local()
-    events = Callbacks([Recorder(directory), *callbacks, *told(progress)])
+    events = _events(directory, callbacks, progress)
     directory.spec()  # a directory without a run is an error before anything is made in it
     with files.only_process(directory.path):
         spec = directory.spec()
@@ -95,6 +96,13 @@ def resume(
             events.warn(text)
         _execute(experiment, directory, federation, events, differences)
     return directory
+
+
+def _events(
+    directory: RunDirectory, callbacks: Sequence[Callback], progress: bool | Callable[[str], None]
+) -> Callbacks:
+    """Return all who are told what happens, first those who write it down."""
+    return Callbacks([Recorder(directory), Announcer(directory.path), *callbacks, *told(progress)])
 
 
 def _execute(
@@ -199,7 +207,8 @@ class _Run:
         after, void = self.records[-1].round, void_rounds(self.records)
         parts = self.experiment
         seed = parts.spec.seed
-        for done in federate(parts.rule, self.driver, state, parts.schedule, seed, after, void):
+        asked = self.events.asked
+        for done in federate(parts.rule, self.driver, state, parts.schedule, seed, after, void, asked):
             state = done.state
             self._record(self._round_record(done), state)
         return state

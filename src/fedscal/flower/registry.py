@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,7 @@ class Registry:
         stamp: version, classes and source model that every site must have.
         keys: the options of the run, for which a site counts its images.
         warn: takes warnings about nodes that are left out.
+        changed: is told who is connected and who is missing, whenever a site comes or goes.
     """
 
     grid: Grid
@@ -56,10 +57,12 @@ class Registry:
     stamp: Mapping[str, str]
     keys: Mapping[str, Any]
     warn: Callable[[str], None] = _log.warning
+    changed: Callable[[Sequence[ClientId], Sequence[ClientId]], None] = lambda there, missing: None
     sites: dict[ClientId, RegisteredSite] = field(default_factory=dict)
     refused: dict[ClientId, FedscalError] = field(default_factory=dict)
     _strangers: set[int] = field(default_factory=set)
     _unanswered: Counter[tuple[int, str]] = field(default_factory=Counter)
+    _told: Sequence[ClientId] | None = None
 
     @property
     def missing(self) -> list[ClientId]:
@@ -84,6 +87,13 @@ class Registry:
                 self.warn(f"{info.name or f'node {name}'}: {response.reason}")
             else:
                 self._admit(info.node_id, info.name, response)
+        self._tell()
+
+    def _tell(self) -> None:
+        there = sorted(self.sites)
+        if there != self._told:
+            self._told = there
+            self.changed(there, self.missing)
 
     def _admit(self, node: int, registered: str, response: Frame) -> None:
         client = response.header.get("client")

@@ -19,9 +19,10 @@ from torch import Tensor
 from fedscal.core import files
 from fedscal.core.convert import dump
 from fedscal.core.errors import FedscalError, ModelRefused, UsageError
-from fedscal.core.types import ClientId, Metrics, Progress
+from fedscal.core.types import ClientId, Metrics
 from fedscal.core.weights import byte_count
 from fedscal.data.remote import PREFIX
+from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.experiment import Experiment, Layout
 from fedscal.experiment.progress import Lines
 from fedscal.experiment.records import RoundRecord
@@ -86,10 +87,11 @@ class FlowerFederation:
     _registry: Registry = field(init=False)
     _schemas: Schemas = field(init=False)
 
-    def clients(self, experiment: Experiment, progress: Progress) -> Layout:
+    def clients(self, experiment: Experiment, events: Callback) -> Layout:
         """Wait for the sites; each reports its domain and its number of images."""
         self.prepare(experiment.execution)
-        progress.stage(f"waiting for {', '.join(sorted(self._registry.expected))}", 0)
+        self._registry.changed = events.connected
+        events.stage(f"waiting for {', '.join(sorted(self._registry.expected))}", 0)
         self._registry.wait_for_all(self.patience)
         sites = self._registry.sites
         return Layout({c: (sites[c].domain, _rows(sites[c].images)) for c in sorted(sites)}, [])

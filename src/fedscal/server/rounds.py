@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,8 @@ from fedscal.server.rule import ServerRule, ServerState
 from fedscal.server.screen import screen
 
 _MAX_VOID_ROUNDS = 3
+Asked = Callable[[int, Sequence[ClientId]], None]
+"""Is told, as a round begins, its number and who is asked to train."""
 
 
 class Driver(Protocol):
@@ -94,15 +96,17 @@ def federate(
     seed: int,
     after: int = 0,
     void: int = 0,
+    asked: Asked = lambda round_, clients: None,
 ) -> Iterator[Round]:
     """Yield the rounds after round ``after``, starting from the state that it left.
 
-    ``void`` is the number of consecutive rounds without a usable reply by then.
+    ``void`` is the number of consecutive rounds without a usable reply by then; ``asked`` is told who takes
+    part.
     """
     if void >= _MAX_VOID_ROUNDS:
         raise TooFewClients(f"no usable reply in the last {void} rounds of this run.")
     for index in range(after + 1, schedule.rounds + 1) if rule.trains else ():
-        result = _round(rule, driver, state, schedule, seed, index)
+        result = _round(rule, driver, state, schedule, seed, index, asked)
         state = result.state
         void = 0 if result.replies else void + 1
         if void == _MAX_VOID_ROUNDS:
@@ -112,11 +116,18 @@ def federate(
 
 
 def _round(
-    rule: ServerRule, driver: Driver, state: ServerState, schedule: Schedule, seed: int, index: int
+    rule: ServerRule,
+    driver: Driver,
+    state: ServerState,
+    schedule: Schedule,
+    seed: int,
+    index: int,
+    asked: Asked,
 ) -> Round:
     started = time.perf_counter()
     everyone = rule.calls_everyone(state)
     chosen = sorted(driver.clients) if everyone else schedule.sample(driver.clients, seed, index)
+    asked(index, chosen)
     lr = schedule.lr_at(index)
     packages = {client: Package(index, lr, rule.send(state, client)) for client in chosen}
     replies, failures = screen(driver.exchange(packages), packages, rule.reports)
