@@ -102,8 +102,9 @@ def _ask(
     held = [(c, experiment.layout.rows[c][1]) for c, d in experiment.layout.domains.items() if d == domain]
     rows = torch.cat([mine for _, mine in held])
     marked = _marked(len(rows), most, experiment.spec.seed, domain)
+    parts = torch.split(marked, [len(mine) for _, mine in held])
     before, after = [], []
-    for (client, mine), kept in zip(held, marked.split([len(mine) for _, mine in held]), strict=True):
+    for (client, mine), kept in zip(held, parts, strict=True):
         seen = take(images, mine)
         before.append(Told.of(_predict(experiment, source, seen), kept))
         after.append(Told.of(_predict(experiment, delivered(client), seen), kept))
