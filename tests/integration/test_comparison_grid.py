@@ -161,6 +161,7 @@ def test_a_cell_named_twice_is_one_cell(fedscal: Zygote, cache: Path, tmp_path: 
     ended = fedscal("compare", *words, "--out", tmp_path / "grid", "--jobs", "2")
     assert ended.code == 0, ended.err
     assert len(json.loads((tmp_path / "grid" / "comparison.json").read_text())) == 1
+    assert not list(tmp_path.rglob("answers.json")), "the cells do not pay for what no page of them shows"
 
 
 @pytest.mark.slow

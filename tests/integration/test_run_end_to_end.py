@@ -44,8 +44,28 @@ def test_a_run_leaves_every_promised_file(run_and_output: tuple[Path, Ended]) ->
     run, _ = run_and_output
     names = {path.name for path in run.iterdir()}
     assert names >= {"spec.toml", "metrics.jsonl", "summary.json", "checkpoints", "model", "report.html"}
+    assert "answers.json" in names
     assert [row["round"] for row in rows(run)] == [0, 1, 2]
     assert sorted(p.name for p in (run / "checkpoints").glob("round-*")) == ["round-0001", "round-0002"]
+
+
+def test_what_both_models_answer_is_as_often_right_as_the_run_recorded(
+    run_and_output: tuple[Path, Ended],
+) -> None:
+    run, ended = run_and_output
+    found = json.loads((run / "answers.json").read_text())
+    assert (found["model_sha256"], found["round"]) == (summary(run)["weights_sha256"], 2)
+    assert (found["projection"], len(found["points"])) == ("t-SNE", 600)
+    assert "examples" not in found, "pictures are kept only if they are asked for"
+    first, *_, last = rows(run)
+    for domain, told in found["domains"].items():
+        for model, line in (("before", first), ("after", last)):
+            matrix = told[model]["confusion"]
+            mine = [row for row in line["clients"].values() if row["domain"] == domain]
+            right = sum(round(row["accuracy"] * row["images"] / 100) for row in mine)
+            assert sum(matrix[number][number] for number in range(10)) == right
+            assert sum(map(sum, matrix)) == told["images"] == sum(row["images"] for row in mine)
+    assert "asking the source model and the delivered one" in ended.out
 
 
 def test_the_summary_has_every_promised_key(run_and_output: tuple[Path, Ended]) -> None:
@@ -169,6 +189,25 @@ def test_report_rewrites_the_page_of_a_run(
     assert ended.code == 0, ended.err
     assert ended.out.strip() == str(page)
     assert "<svg" in page.read_text()
+
+
+def test_report_asks_anew_if_it_is_told_to(
+    fedscal: Zygote, tiny_runs: dict[str, Path], copy_of: Copy
+) -> None:
+    run = copy_of(tiny_runs["fedscal"])
+    kept = run / "answers.json"
+    assert not kept.exists(), "a run without a report does not pay for it"
+    for option, pictures in (("--images", 36), ("--no-images", 0)):
+        ended = fedscal("report", run, option)
+        assert ended.code == 0, ended.err
+        assert ended.out.splitlines()[-1] == str(run / "report.html")
+        found = json.loads(kept.read_text())
+        assert found["domains"].keys() == {"b", "c"}
+        kinds = [example["kind"] for example in found.get("examples", [])]
+        assert kinds.count("doubtful") == min(pictures, 12)
+    refused = fedscal("report", *tiny_runs.values(), "--images")
+    assert refused.code == 2
+    assert "one directory" in refused.error
 
 
 def test_report_of_several_runs_is_one_page(

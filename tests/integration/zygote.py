@@ -27,6 +27,8 @@ from fedscal.data.registry import BENCHMARKS
 importlib.import_module("torch._dynamo")  # what a run imports late, seconds in every child
 if importlib.util.find_spec("matplotlib"):
     importlib.import_module("fedscal.report.page")
+if importlib.util.find_spec("sklearn"):
+    importlib.import_module("fedscal.experiment.tsne")
 
 _PYTHON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python_with_tiny")
 _POINTS = ("replace", "rename", "unlink", "rmdir", "mkdir")

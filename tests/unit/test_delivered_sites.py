@@ -88,11 +88,8 @@ def test_where_it_is_not_the_site_has_statistics_only(
 
 
 def test_sites_whose_answers_changed_too_much_are_given_the_source_model(
-    toy_benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toy_benchmark: Benchmark, tmp_path: Path, sites_go_too_far: None
 ) -> None:
-    monkeypatch.setattr("fedscal.experiment.delivery._SITE_AGREES", 2.0)  # every site
-    monkeypatch.setattr("fedscal.experiment.delivery._AGREE", 0.0)  # but not the run
-    monkeypatch.setattr("fedscal.experiment.metrics._FEWEST_IMAGES", 1)
     directory = adapt(RunSpec.make(**KEYS, lr=3, source_share=0), tmp_path / "run")
     delivery = directory.summary().delivery
     assert delivery

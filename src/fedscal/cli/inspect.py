@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from fedscal.cli import going_on_by, print_error
-from fedscal.cli.output import console, print_json, print_plain, table_of
+from fedscal.cli import AllowCode, going_on_by, print_error
+from fedscal.cli.output import console, print_json, print_plain, progress, table_of
+from fedscal.core.errors import UsageError
 from fedscal.core.user_code import load_plugins
 from fedscal.methods import ADAPTATIONS, METHODS
 
@@ -25,10 +26,24 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def report(
     directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories.")],
     out: Annotated[Path | None, typer.Option("--out", help="The page to write.")] = None,
+    images: Annotated[
+        bool | None,
+        typer.Option(
+            "--images/--no-images",
+            help="First ask the models anew about the clients' images, which must be here: with small "
+            "pictures of some on the page, or without.",
+        ),
+    ] = None,
+    allow_code: AllowCode = False,
 ) -> None:
-    """Write the HTML report of a run, or one page that compares several."""
+    """Write the HTML report of a run, or one page that compares several.
+
+    It needs the run directory only. What the models answer is shown as the run, or --images, left it there.
+    """
     from fedscal.report import write_comparison, write_report
 
+    if images is not None:
+        _ask_again(directories, images)
     if len(directories) == 1:
         path = write_report(directories[0], out=out)
     else:
@@ -57,6 +72,15 @@ def watch(
 
     with going_on_by(lambda: "The run goes on without this view."):
         watch(run, port, begun)
+
+
+def _ask_again(directories: list[Path], images: bool) -> None:
+    from fedscal.experiment.answering import ask_again
+
+    if len(directories) > 1:
+        raise UsageError("--images is for the page of one run: give one directory.")
+    with progress(quiet=False) as shown:
+        ask_again(directories[0], images=images, progress=shown)
 
 
 def methods(as_json: Json = False) -> None:

@@ -94,7 +94,9 @@ def run(
     resume_dir: Annotated[
         Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the run in DIR.")
     ] = None,
-    report: Annotated[bool, typer.Option(help="Write report.html at the end.")] = True,
+    report: Annotated[
+        bool, typer.Option(help="Ask both models about the images at the end, and write report.html.")
+    ] = True,
     quiet: Quiet = False,
     as_json: Json = False,
     allow_code: AllowCode = False,
@@ -109,11 +111,13 @@ def run(
         _say_model(spec, quiet or as_json)
     place = resume_dir or out or default_out(spec)
     with resumable(place), progress(quiet or as_json) as shown:
+        from fedscal.experiment.answering import Asking
         from fedscal.experiment.run import adapt, resume  # takes seconds, which are seen to pass
 
         told = () if quiet or as_json else (Place(place),)
         begun = partial(resume, **changes) if resume_dir else partial(adapt, spec)
-        directory = begun(place, *told, shown)
+        asking = (Asking(place, shown),) if report else ()
+        directory = begun(place, *told, shown, *asking)
     show(directory, report, quiet, as_json)
 
 

@@ -15,11 +15,10 @@ from fedscal.data.folders.decode import Unreadable
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.predict import as_model_sees
 from fedscal.experiment.metrics import COMPARABLE
+from fedscal.experiment.run_directory import SITES
 from fedscal.models.statistics import SiteStatistics, unlikeness
 from fedscal.models.store import load_model, read_card
 
-SITES = "sites"
-"""The folder beside a run's models that holds the statistics of its sites."""
 _BATCH = 64
 _LOOKED_AT = 256
 ENOUGH = 30

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 ANSWERS = "answers.json"
+Kind = Literal["changed", "mistake", "doubtful"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,8 @@ class Labelled:
     """What labels say about one model's answers in a domain.
 
     Attributes:
-        confusion: images by true class (row) and answer (column).
+        confusion: images by true class (row) and answer (column); empty where those of all domains together
+            would have more than 200,000 numbers, as with hundreds of classes.
         bins: calibration.
         calibration_error: the mean distance of confidence and accuracy over the bins, by images.
     """
@@ -46,6 +48,9 @@ class Labelled:
 @dataclass(frozen=True, kw_only=True)
 class DomainAnswers:
     """The answers in one domain: of the source model as it came, and of the delivered one.
+
+    The source model answers with its own statistics, the delivered one with those of the site where sites
+    have their own.
 
     Attributes:
         changed: the number of images whose answer changed.
@@ -80,12 +85,12 @@ class Example:
 
     Attributes:
         kind: its answer ``changed``, it is a sure ``mistake`` (labels know), or the answer is ``doubtful``.
-        name: the image's file or number, as the user knows it.
+        name: the image's file in the folder of its site, or its number in its domain.
         confidence: of the delivered model's answer.
         png: the image itself, small, base64.
     """
 
-    kind: Literal["changed", "mistake", "doubtful"]
+    kind: Kind
     domain: str
     client: str
     name: str
@@ -101,8 +106,9 @@ class Answers:
     """``answers.json``.
 
     Attributes:
-        model_sha256: of the delivered weights that answered; other weights make it out of date.
-        round: the delivered model's round; 0 is the source model.
+        model_sha256: the run's ``weights_sha256`` when it was made; another one makes it out of date.
+        round: the delivered model's round; 0 is the source model. Where ``delivery.unchanged`` names a site,
+            the source model answers there.
         projection: how features came into the plane, such as ``t-SNE``; empty if there are no points.
     """
 

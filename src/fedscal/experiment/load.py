@@ -34,7 +34,7 @@ class Run:
         summary: The final result, if the run has come to its end.
         environment: The versions and the machine.
         audit: What labelled images said about it, if it was audited.
-        answers: What its models answer to the images, if these are on the same machine.
+        answers: What its models answer to the images, if it was asked; of the model that it has now.
         notes: What could not be read, in sentences.
     """
 
@@ -81,16 +81,27 @@ def load_run(path: Path, growing: bool = False) -> Run:
     if not any((path / name).is_file() for name in FILES):
         raise UsageError(f"{path} is not a run directory: it holds none of {', '.join(FILES)}.")
     notes: list[str] = []
+    summary = _document(path / "summary.json", RunSummary, notes)
     return Run(
         path=path,
         spec=_document(path / "spec.toml", dict[str, Value], notes) or {},
         rounds=Journal(path / "metrics.jsonl").salvage(notes, growing),
-        summary=_document(path / "summary.json", RunSummary, notes),
+        summary=summary,
         environment=_document(path / "environment.json", Environment, notes),
         audit=_document(path / AUDIT, Audit, notes, whole=True),
-        answers=_document(path / ANSWERS, Answers, notes, whole=True),
+        answers=_of_its_model(_document(path / ANSWERS, Answers, notes, whole=True), summary, notes),
         notes=notes,
     )
+
+
+def _of_its_model(answers: Answers | None, summary: RunSummary | None, notes: list[str]) -> Answers | None:
+    """Return the answers, unless another model gave them: the run went on, or was done again, after them."""
+    if answers is None or (summary and summary.weights_sha256 == answers.model_sha256):
+        return answers
+    notes.append(
+        f"{ANSWERS} is not of this run's model and was left out; fedscal report --no-images asks anew."
+    )
+    return None
 
 
 def _document(path: Path, kind: type[T], notes: list[str], whole: bool = False) -> T | None:

@@ -11,7 +11,7 @@ from fedscal.core.types import ClientId, Weights
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.records import RoundRecord, RunSummary
-from fedscal.experiment.run_directory import RunDirectory
+from fedscal.experiment.run_directory import SITES, RunDirectory
 from fedscal.experiment.source import SourceModel
 from fedscal.models.store import model_files
 from fedscal.server.rule import ServerState
@@ -57,7 +57,7 @@ class Recorder(Callback):
         """Write each site's statistics beside the models."""
         for client, tensors in statistics.items():
             written = model_files(client, tensors, replace(self._card, round=rounds[client]))
-            self._directory.save_model({f"sites/{name}": data for name, data in written.items()})
+            self._directory.save_model({f"{SITES}/{name}": data for name, data in written.items()})
 
     def end(self, summary: RunSummary, state: ServerState) -> None:
         """Write the last model and the summary, which marks the run as finished.

@@ -17,6 +17,7 @@ from fedscal.core.version import __version__
 from fedscal.experiment.announcer import Announcer
 from fedscal.experiment.callbacks import Callback, Callbacks
 from fedscal.experiment.checkpoint import Checkpoint
+from fedscal.experiment.delivered import Delivered
 from fedscal.experiment.delivery import AGREEMENT, judge_delivery, with_verdicts
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.local import Federation, Local
@@ -29,7 +30,7 @@ from fedscal.experiment.metrics import (
 )
 from fedscal.experiment.progress import told
 from fedscal.experiment.recorder import Recorder
-from fedscal.experiment.records import Delivery, RoundRecord, RunSummary
+from fedscal.experiment.records import RoundRecord, RunSummary
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.source import SourceModel, poorly_trained, source_model, training_epochs
 from fedscal.experiment.spec import RESUMABLE_KEYS, RunSpec
@@ -164,16 +165,10 @@ class _Run:
 
     def _hand_out(self, summary: RunSummary, state: ServerState) -> None:
         """Let the sites take their statistics for the models that they are going to use."""
-        clients, last = self.experiment.layout.clients, summary.rounds
-        delivery = summary.delivery or Delivery(last, "better")
-        models = {last: self._deployed(state), 0: dict.fromkeys(clients, self.source.weights)}
-        if delivery.round not in models and (selected := self.selected()):
-            models[delivery.round] = dict.fromkeys(clients, selected)
-        wanted = {client: delivery.round_at(client) for client in clients}
-        # A method with a model for each client or cluster keeps no earlier one of them: the last it is.
-        rounds = {client: round_ if round_ in models else last for client, round_ in wanted.items()}
-        at_sites = {client: models[rounds[client]][client] for client in clients}
-        self.events.sites(self.driver.statistics(at_sites), rounds)
+        parts = self.experiment
+        delivered = Delivered(parts.rule, state, summary, self.source.weights, self.selected)
+        models = {client: delivered.model_at(client) for client in parts.layout.clients}
+        self.events.sites(self.driver.statistics(models), {c: delivered.round_at(c) for c in models})
 
     def _briefing(self) -> Briefing:
         """Gather what the server needs before the first round; clients speak only if the method asks."""

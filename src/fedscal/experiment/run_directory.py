@@ -17,7 +17,7 @@ from fedscal.core.convert import dump
 from fedscal.core.documents import read_record
 from fedscal.core.errors import ModelRefused, UsageError
 from fedscal.core.lazy import torch
-from fedscal.core.types import Weights
+from fedscal.core.types import ClientId, Weights
 from fedscal.core.version import __version__
 from fedscal.data.cache import identity, refuse_others
 from fedscal.experiment.checkpoint import Checkpoint, Checkpoints
@@ -44,6 +44,8 @@ _DECIDING = {
     "threads": _WILL,
 }
 """What of an environment decides bits, and what a run must expect that goes on with another."""
+SITES = "sites"
+"""The folder beside a run's models that holds what its sites have of their own."""
 T = TypeVar("T")
 
 
@@ -164,6 +166,10 @@ class RunDirectory:
         """Read the model of the round that is chosen without labels; None of a method that keeps several."""
         folder = self.path / "model"
         return load_model(folder, "selected")[0] if (folder / "selected.safetensors").exists() else None
+
+    def at_site(self, client: ClientId) -> Weights:
+        """Read what a site has of its own in the model that is delivered to it: its statistics above all."""
+        return load_model(self.path / "model" / SITES, client)[0]
 
     def save_model(self, contents: Mapping[str, bytes], instead_of: str = "") -> None:
         """Write files into ``model/``, each at once, and remove older ones whose names begin like them."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.manifold import TSNE
 from torch import Tensor
 
 from fedscal.compare.comparison import source_tables
@@ -18,6 +17,7 @@ from fedscal.core.types import Prediction
 from fedscal.data.pixels import take
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.load import load_run
+from fedscal.experiment.tsne import tsne
 from fedscal.losses import pearson_skewness
 from fedscal.models.network import predict
 from fedscal.models.store import load_model
@@ -33,7 +33,6 @@ FIGURES = 7
 _FEWEST_IMAGES = 10
 """With fewer images, density and neighbours mean nothing."""
 _BINS = 30
-_PERPLEXITY = 30.0
 _WIDE = 10
 """Values of a key that span more than this factor get a logarithmic axis."""
 _WANTED = ("fedloa", "fedscal")
@@ -153,9 +152,7 @@ def _embeddings(client: ClientPredictions) -> Drawn:
     with drawing():
         figure, axes = canvas(3.0, 1, len(client.predictions))
         for axis, (model, prediction) in zip(axes, client.predictions.items(), strict=True):
-            perplexity = min(_PERPLEXITY, (len(prediction.features) - 1) / 3)
-            embedded = TSNE(perplexity=perplexity, init="pca", random_state=0)
-            x, y = embedded.fit_transform(prediction.features.numpy()).T
+            x, y = tsne(prediction.features).T.numpy()
             axis.scatter(x, y, c=client.labels.numpy(), cmap="turbo", s=4, linewidths=0)
             axis.set_xticks([])
             axis.set_yticks([])

@@ -123,6 +123,11 @@ class Folder:
         """Return the images of a domain, on disk."""
         return self.decoded(domain).images
 
+    def file_name(self, domain: str, row: int) -> str:
+        """Return the file of an image, from its domain's folder on."""
+        path, folder = self.decoded(domain).files[row].path, self.tree.root / domain
+        return str(path.relative_to(folder)) if path.is_relative_to(folder) else path.name
+
     def labels(self, domain: str) -> Tensor | None:
         """Return the labels of a domain in the order of its images; None if it has none."""
         number = {name: index for index, name in enumerate(self._classes)}

@@ -11,6 +11,7 @@ from fedscal.core.lazy import torch
 from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.labels import labels
+from fedscal.data.picture import picture
 
 _EACH = 6
 _UNLABELLED_ROWS = 4
@@ -57,11 +58,9 @@ def _picture(benchmark: Benchmark, names: Sequence[str], chosen: Mapping[str, li
             top = _TITLE_HEIGHT + label * (max(height, 12) + _GAP)
             pen.text((2, top), names[label], fill=0)
             for column, number in enumerate(numbers):
-                image = torch.as_tensor(pixels[torch.tensor([number])][0])  # of one or three channels
-                colours = image.expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy()
+                image = torch.as_tensor(pixels[torch.tensor([number])][0])
                 # A folder's images are decoded somewhat larger than their views.
-                picture = Image.fromarray(colours).resize((width, height))
-                sheet.paste(picture, (left + column * (width + _GAP), top))
+                sheet.paste(picture(image).resize((width, height)), (left + column * (width + _GAP), top))
     png = io.BytesIO()
     sheet.save(png, format="PNG")
     return png.getvalue()
