@@ -81,9 +81,3 @@ def toy_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
     monkeypatch.setitem(BENCHMARKS, "toy", row)
     monkeypatch.setitem(MODELS, "tiny", lambda shape, classes: toys.tiny_network())
     return row
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write pages without their drawings, where a test is about words: they take seconds."""
-    monkeypatch.setattr("fedscal.report.page._exhibits", lambda run, wanted: [])
