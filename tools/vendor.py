@@ -17,14 +17,14 @@ from fedscal.core.convert import dump
 from fedscal.core.documents import read_record
 from fedscal.core.errors import DataRefused
 from fedscal.data.icons.npm import Registry, find_registry, integrity_of, members, verified
-from tools.requirements import ROOT
+from tools.requirements import CORE, ROOT
 
 LOCKS = {
-    "report": ROOT / "src" / "fedscal" / "report" / "vendor" / "lock.json",
+    CORE: ROOT / "src" / "fedscal" / "report" / "vendor" / "lock.json",
     "dev": ROOT / "tests" / "vendor" / "lock.json",
 }
 """By what they come with."""
-_ALLOWED = {"report": {"ISC", "MIT", "BSD-3-Clause"}, "dev": {"MPL-2.0"}}
+_ALLOWED = {CORE: {"ISC", "MIT", "BSD-3-Clause"}, "dev": {"ISC", "MIT", "BSD-3-Clause", "MPL-2.0"}}
 _CARD = "package/package.json"
 
 
@@ -60,7 +60,7 @@ class Lock:
 
 
 def packages(part: str) -> tuple[Package, ...]:
-    """Return what is kept for the report, or for developers."""
+    """Return what is kept in the package, or for developers."""
     return read_record(LOCKS[part], Lock).packages
 
 
