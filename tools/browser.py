@@ -22,7 +22,7 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-DRAWN = "[...document.querySelectorAll('.chart')].every(box => !box.checkVisibility() || box.querySelector('svg'))"
+DRAWN = "![...document.querySelectorAll('.chart:not(:has(svg))')].some(box => box.checkVisibility())"
 """Whether every chart that is not folded away has been drawn."""
 Scheme = Literal["light", "dark"]
 

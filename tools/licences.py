@@ -34,10 +34,10 @@ Made by `make licences`; a test compares it with `constraints.txt`.
 _KEPT = """
 ## Kept in the tree
 
-What draws the charts of the report is in the package (`src/fedscal/report/vendor`) and, with these licences, in every
-page that has charts; Plot's file holds the three without a file of their own. axe-core looks for barriers in the pages
-when the tests run; it is neither in the package nor in any page. `python -m tools.vendor` fetches them as their
-`lock.json` says, and a test compares every file with it.
+What draws the charts of the report is in the package (`src/fedscal/report/vendor`) and, with these
+licences, in every page that has charts; Plot's file holds the three that have none of their own. axe-core
+looks for barriers in the pages when the tests run; it is neither in the package nor in any page.
+`python -m tools.vendor` fetches them as their `lock.json` says, and a test compares every file with it.
 
 | package | version | licence | comes with | bytes |
 |---|---|---|---|---:|

@@ -112,7 +112,14 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     ours = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*") if path.is_file()}
     ours = {name for name in ours if "__pycache__" not in name}
     assert {name for name in names if not name.startswith("fedscal-")} == ours
-    for kind in ("experiment/recipes/*.toml", "report/*/*.html", "report/*/*.js", "paper/*.csv", "**/lock.json", "py.typed"):
+    for kind in (
+        "experiment/recipes/*.toml",
+        "report/*/*.html",
+        "report/*/*.js",
+        "paper/*.csv",
+        "**/lock.json",
+        "py.typed",
+    ):
         assert list((ROOT / "src" / "fedscal").glob(kind)), kind
     assert "fedscal/flower/app/pyproject.toml" in names
     assert [name for name in names if name.endswith("licenses/LICENSE")]

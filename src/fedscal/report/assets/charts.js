@@ -396,6 +396,7 @@ const charts = (() => {
     for (const { target } of entries) {
       if (Math.abs(target.clientWidth - (target.dataset.width ?? 0)) > 1) draw(target);
     }
+    performance.mark("drawn");
   });
 
   const start = (root) => {
