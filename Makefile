@@ -9,8 +9,8 @@ export OMP_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-flower test test-long test-kills coverage check lint format types imports audit licences wheel
-.PHONY: bench clean
+.PHONY: help setup demo demo-flower test test-long test-kills coverage check lint format types imports audit licences
+.PHONY: screenshots wheel bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -70,6 +70,9 @@ audit: .venv/dev ## known vulnerabilities of what is installed; says so where no
 
 licences: .venv/dev ## write docs/licences.md anew, after a change of constraints.txt
 	$(BIN)/python -m tools.licences
+
+screenshots: .venv/dev ## pictures of the pages into docs/images, by an installed Chromium
+	$(BIN)/python -m tools.screenshots
 
 wheel: .venv/dev ## build the wheel and the source distribution into dist/
 	$(BIN)/python -m hatchling build --clean

@@ -89,9 +89,3 @@ def sites_go_too_far(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedscal.experiment.delivery._SITE_AGREES", 2.0)  # every site
     monkeypatch.setattr("fedscal.experiment.delivery._AGREE", 0.0)  # but not the run
     monkeypatch.setattr("fedscal.experiment.metrics._FEWEST_IMAGES", 1)
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write pages without their drawings, where a test is about words: they take seconds."""
-    monkeypatch.setattr("fedscal.report.page._exhibits", lambda run, wanted: [])

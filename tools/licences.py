@@ -1,4 +1,4 @@
-"""Write docs/licences.md: what each distribution that the project is tested with says of its licence."""
+"""Write docs/licences.md: the licences of what the project is tested with, and of what it keeps of others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from importlib import metadata
 
 from packaging.utils import NormalizedName
 
+from fedscal.core.text import size
 from tools.requirements import CORE, ROOT, brought_by, declared, pins
+from tools.vendor import LOCKS, Package, packages
 
 PAGE = ROOT / "docs" / "licences.md"
 FORBIDDEN = re.compile(r"(?<!L)GPL|GNU (Affero )?General Public", re.IGNORECASE)
@@ -29,6 +31,17 @@ Made by `make licences`; a test compares it with `constraints.txt`.
 | distribution | version | licence | comes with |
 |---|---|---|---|
 """
+_KEPT = """
+## Kept in the tree
+
+What draws the charts of the report is in the package (`src/fedscal/report/vendor`) and, with these
+licences, in every page that has charts; Plot's file holds the three that have none of their own. axe-core
+looks for barriers in the pages when the tests run; it is neither in the package nor in any page.
+`python -m tools.vendor` fetches them as their `lock.json` says, and a test compares every file with it.
+
+| package | version | licence | comes with | bytes |
+|---|---|---|---|---:|
+"""
 
 
 def page() -> str:
@@ -41,7 +54,15 @@ def page() -> str:
         for name, pin in listed.items()
     ]
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    return _HEADING.format(unlisted=", ".join(unlisted)) + table
+    kept = "".join(_row(package, part) for part in LOCKS for package in packages(part))
+    return _HEADING.format(unlisted=", ".join(unlisted)) + table + _KEPT + kept
+
+
+def _row(package: Package, part: str) -> str:
+    scripts = [name for name in package.files if name.endswith(".js")]
+    amount = sum((LOCKS[part].parent / name).stat().st_size for name in scripts)
+    cells = (package.name, package.version, package.licence, part, size(amount) if amount else "in Plot")
+    return f"| {' | '.join(cells)} |\n"
 
 
 def licence(name: str) -> str:

@@ -29,8 +29,8 @@ ANSWERS: list[tuple[str, int, str]] = [
     (f"run {' '.join(PHOTOS)} model=hf:nobody/vit", 2, "pip install 'fedscal[hf]'"),
     (f"run {' '.join(PHOTOS)} model=timm:resnet18", 2, "pip install 'fedscal[timm]'"),
     ("compare methods=fedloa seeds=0", 2, "pip install 'fedscal[digits]'"),
-    ("reproduce office-31 --data office", 2, "pip install 'fedscal[report]'"),
-    ("reproduce office-31 model=convnet --data office", 2, "pip install 'fedscal[report]'"),
+    ("reproduce office-31 --data office", 2, "pip install 'fedscal[hf]'"),
+    ("reproduce office-31 model=convnet --data office --no-run", 0, "NOT A REPRODUCTION"),
     ("reproduce figures --data source", 2, "pip install 'fedscal[figures]'"),
     ("pretrain source=font", 2, "pip install 'fedscal[digits]'"),
     ("init sites --out sites.toml", 0, "fedscal run sites.toml"),
@@ -38,7 +38,7 @@ ANSWERS: list[tuple[str, int, str]] = [
     ("predict run sites/a", 0, "canary-190-0.png"),
     ("export run", 2, "ONNX needs onnxscript: pip install 'fedscal[onnx]'"),
     ("export run --format safetensors", 0, ".safetensors"),
-    ("report run", 2, "a report needs matplotlib: pip install 'fedscal[report]'"),
+    ("report run", 0, "report.html"),
     ("methods", 0, "fedscal"),
     ("keys", 0, "tau_init"),
     ("doctor", 0, "pip install 'fedscal[flower-simulation]'"),
@@ -112,7 +112,14 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     ours = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*") if path.is_file()}
     ours = {name for name in ours if "__pycache__" not in name}
     assert {name for name in names if not name.startswith("fedscal-")} == ours
-    for kind in ("experiment/recipes/*.toml", "report/*.html", "paper/*.csv", "**/lock.json", "py.typed"):
+    for kind in (
+        "experiment/recipes/*.toml",
+        "report/*/*.html",
+        "report/*/*.js",
+        "paper/*.csv",
+        "**/lock.json",
+        "py.typed",
+    ):
         assert list((ROOT / "src" / "fedscal").glob(kind)), kind
     assert "fedscal/flower/app/pyproject.toml" in names
     assert [name for name in names if name.endswith("licenses/LICENSE")]
@@ -170,13 +177,13 @@ def test_an_export_that_cannot_be_made_leaves_nothing(plain: Zygote, place: Path
 
 
 @pytest.mark.slow
-def test_a_comparison_is_shown_without_its_page(plain: Zygote, place: Path, tmp_path: Path) -> None:
+def test_a_comparison_has_its_page_without_extras(plain: Zygote, place: Path, tmp_path: Path) -> None:
     words = [f"benchmark={place / 'sites'}", "source=a", "methods=fedloa", "seeds=0", *PHOTOS[2:]]
     ended = plain("compare", *words, "--out", "all", cwd=tmp_path)
     assert ended.code == 0, ended.err
-    assert "no page: a report needs matplotlib: pip install 'fedscal[report]'" in ended.err
     assert "FedLoA" in ended.out
-    assert "comparison.html" not in ended.out
+    assert "comparison.html" in ended.out
+    assert (tmp_path / "all" / "comparison.html").exists()
 
 
 @pytest.mark.long

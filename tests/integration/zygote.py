@@ -25,7 +25,7 @@ import fedscal.cli
 from fedscal.data.registry import BENCHMARKS
 
 importlib.import_module("torch._dynamo")  # what a run imports late, seconds in every child
-if importlib.util.find_spec("matplotlib"):
+if importlib.util.find_spec("jinja2"):
     importlib.import_module("fedscal.report.page")
 if importlib.util.find_spec("sklearn"):
     importlib.import_module("fedscal.experiment.tsne")

@@ -18,7 +18,6 @@ from fedscal.report import write_comparison, write_report
 from fedscal.report.verdict import judge
 
 pytest.importorskip("jinja2")
-pytest.importorskip("matplotlib")
 
 
 def unlabelled(path: Path, delivery: dict[str, Any] | None = None, **spec: Any) -> Path:

@@ -180,11 +180,24 @@ def _rank(row: MethodRow) -> tuple[float, str]:
 
 
 def differences(runs: Sequence[Run]) -> Mapping[str, Sequence[str]]:
-    """Return the settings that differ between the runs and are not varied on purpose."""
+    """Return the settings that differ between the runs and are not varied on purpose.
+
+    A key that a run's method does not have is no difference; one that runs of the same method have is.
+    """
     named = {key for row in rows(runs) for key, _ in row.named}  # these are in the rows' labels
     keys = sorted({key for run in runs for key in run.spec} - _VARIED - _EXECUTION_ONLY_KEYS - named)
-    values = {key: sorted({plain(run.spec.get(key, "unset")) for run in runs}, key=natural) for key in keys}
+    values = {key: sorted(_values(key, runs), key=natural) for key in keys}
     return {key: several for key, several in values.items() if len(several) > 1}
+
+
+def _values(key: str, runs: Sequence[Run]) -> set[str]:
+    having = {_parts(run) for run in runs if key in run.spec}
+    return {plain(run.spec.get(key, "unset")) for run in runs if _parts(run) in having}
+
+
+def _parts(run: Run) -> tuple[str, str]:
+    """Return what decides which keys a run has."""
+    return run.fact("method"), run.fact("adaptation")
 
 
 def repeated(tables: Sequence[SourceTable]) -> Sequence[str]:

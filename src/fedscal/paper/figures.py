@@ -21,12 +21,11 @@ from fedscal.experiment.tsne import tsne
 from fedscal.losses import pearson_skewness
 from fedscal.models.network import predict
 from fedscal.models.store import load_model
+from fedscal.paper.drawing import ABSENT, COLOURS, canvas, drawing, label, methods, to_svg
 from fedscal.paper.printed import ALL, AVERAGE
 from fedscal.paper.result import Drawn, Result
 from fedscal.paper.scores import Score
 from fedscal.paper.tables import BARS, LAMBDAS, TAU, Block, Entry
-from fedscal.report.figures import ABSENT, COLOURS, canvas, methods
-from fedscal.report.svg import drawing, label, to_svg
 
 FIGURES = 7
 """How many there are, if all can be drawn."""

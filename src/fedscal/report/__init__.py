@@ -19,7 +19,8 @@ __all__ = ["write_comparison", "write_report", "write_tables"]
 def write_report(run: RunDirectory | Path | str, *, out: Path | str | None = None) -> Path:
     """Write the report of one run, finished or not, as its ``report.html`` or ``out``; return its path."""
     page, path = _page(), run.path if isinstance(run, RunDirectory) else Path(run)
-    return _write(Path(out or path / "report.html"), page.report_page(load_run(path)))
+    target = Path(out or path / "report.html")
+    return _write(target, page.report_page(load_run(path), place=target.parent))
 
 
 def write_comparison(run_dirs: Sequence[Path], out: Path, overall: Table | None = None) -> Path:
@@ -29,7 +30,7 @@ def write_comparison(run_dirs: Sequence[Path], out: Path, overall: Table | None 
     """
     page = _page()
     runs = [load_run(path) for path in dict.fromkeys(run_dirs)]  # each run once
-    return _write(out, page.comparison_page(runs, overall))
+    return _write(out, page.comparison_page(runs, overall, place=out.parent))
 
 
 def write_tables(out: Path, **parts: Any) -> Path:
@@ -38,7 +39,7 @@ def write_tables(out: Path, **parts: Any) -> Path:
 
 
 def _page() -> ModuleType:
-    """Import late: a run on a small machine needs neither jinja2 nor matplotlib, which may be missing."""
+    """Import late: a run on a small machine needs no jinja2, which may be missing."""
     with from_extra("report", "a report"):
         from fedscal.report import page
     return page

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -18,119 +19,102 @@ from fedscal.experiment import outcome as model
 from fedscal.experiment.load import Run
 from fedscal.experiment.metrics import total_seconds
 from fedscal.methods import described
-from fedscal.report import figures
+from fedscal.report import commands, glance, links, method_charts, run_charts
+from fedscal.report.answered import consistent
+from fedscal.report.charts import Exhibit, embedded
+from fedscal.report.looks import looks
+from fedscal.report.scripts import policy, scripts, style
 from fedscal.report.verdict import judge, standing
 from fedscal.runtime.signals import SIGNALS
 
 
-@dataclass(frozen=True)
-class Exhibit:
-    """A figure with its title and caption."""
+def report_page(
+    run: Run, *, place: Path | None = None, extra_scripts: Sequence[str] = (), connect: str = ""
+) -> str:
+    """Return the page of one run.
 
-    title: str
-    caption: str
-    svg: Markup
-
-
-_BETTER = ", ".join(f"{'higher' if signal.sign > 0 else 'lower'} {name}" for name, signal in SIGNALS.items())
-Figures = Sequence[tuple[str, str, Callable[[Run], str]]]
-"""Titles, captions, and what draws each figure."""
-CURVES: Figures = (
-    (
-        "Accuracy",
-        "Round 0 is the source model. Solid: the server model on each domain; dashed: the models that this "
-        "round's participants trained, on their own data.",
-        figures.accuracy,
-    ),
-    (
-        "Pseudo-label accuracy",
-        "How many of the labels that the clients guess for themselves, and learn from, are right.",
-        figures.pseudo_labels,
-    ),
-    (
-        "Label-free signals",
-        f"What can be seen without labels: {_BETTER} are usually good signs, none is a proof. Dotted: the "
-        "round they choose.",
-        figures.signals,
-    ),
-)
-CLIENTS: Figures = (
-    (
-        "Threshold and skewness",
-        "One column per local epoch. Red skewness: the client is confident and its threshold is raised; "
-        "blue: it is unsure and the threshold is lowered. Grey: the client did not take part.",
-        figures.thresholds,
-    ),
-    (
-        "Share of samples over the threshold",
-        "Only these samples count in the alignment loss: at 0 nothing is aligned, at 1 nothing is filtered.",
-        figures.shares,
-    ),
-    (
-        "Entropy",
-        "Mean entropy of the server model's predictions on each client's data: dark is confident.",
-        figures.entropy,
-    ),
-    (
-        "Weight drift",
-        "Distance between the model a client was sent and the one it sent back. A row that stands out pulls "
-        "the average its way.",
-        figures.drift,
-    ),
-)
-COST: Figures = (
-    (
-        "Time and bytes",
-        "The time of each whole round, and the bytes summed over its participants.",
-        figures.cost,
-    ),
-)
-
-
-def report_page(run: Run) -> str:
-    """Return the page of one run."""
+    Args:
+        run: the run.
+        place: the folder of the page, from which its links lead; the run's own if it is not given.
+        extra_scripts: scripts that run in it after its own.
+        connect: what these may ask over the network, as a content security policy says it: ``'self'``.
+    """
+    verdict = judge(run)
+    seen = looks(run.answers) if run.answers and consistent(run.answers) else None
+    drawn = {
+        "curves": run_charts.curves(run),
+        "strip": run_charts.client_strip(run),
+        "signals": run_charts.signals(run),
+        "client_maps": run_charts.heat_maps(run),
+        "cost": run_charts.cost(run),
+    }
+    exhibits = [*(seen.exhibits if seen else ()), *(one for group in drawn.values() for one in group)]
     source = run.fact("source") or "a given model"
     return _render(
-        "template.html",
+        "run.html",
+        exhibits,
+        _Extra(extra_scripts, connect),
+        **drawn,
         run=run,
         title=f"{described(run.fact('method'))} on {run.fact('benchmark')}, source {source}",
         standing=standing(run),
-        verdict=judge(run),
+        verdict=verdict,
+        tiles=glance.tiles(run),
+        glance=glance.glance(run),
+        commands=commands.commands(run, verdict),
+        images_command=commands.images_command(run),
+        looks=seen,
+        comparison=links.comparison_link(run.path, place or run.path),
         audit=run.audit,
         outcome=model.outcome(run),
         domains=model.domain_rows(run),
         clients=model.client_rows(run),
         warnings=model.warnings(run),
         failures=model.failures(run),
-        curves=_exhibits(run, CURVES),
-        client_maps=_exhibits(run, CLIENTS),
-        cost=_exhibits(run, COST),
         totals=totals(run),
         environment=dump(run.environment) if run.environment else {},
-        signals=SIGNALS,
+        signal_captions=SIGNALS,
     )
 
 
-def comparison_page(runs: Sequence[Run], overall: Table | None = None) -> str:
-    """Return the page over several runs."""
+def comparison_page(runs: Sequence[Run], overall: Table | None = None, *, place: Path | None = None) -> str:
+    """Return the page over several runs; it has links to theirs if it is known where it will be."""
     compared, left_out = comparison.usable(runs)
     tables = comparison.source_tables(compared)
     left_out = {str(run.path): left_out[str(run.path)] for run in runs if _left_out(run, left_out)}
+    charts = [method_charts.charts(table, index) for index, table in enumerate(tables)]
     return _render(
         "comparison.html",
+        [one for group in charts for one in group],
         title="Comparison of methods",
         runs=[
-            (run, row.label, model.outcome(run).accuracy.last.average)
+            _RunRow(
+                run,
+                row.label,
+                model.outcome(run).accuracy.last.average,
+                links.report_link(run.path, place) if place else "",
+            )
             for run, row in zip(runs, comparison.rows(runs), strict=True)
         ],
+        leads=method_charts.leads(tables),
         leaderboards=list(comparison.leaderboards(tables)),
         overall=overall,
         left_out=left_out,
         audits=audited.audit_tables(runs),
-        tables=[(table.table(), _method_figures(table, index)) for index, table in enumerate(tables)],
+        tables=[(table.table(), drawn) for table, drawn in zip(tables, charts, strict=True)],
         differences=comparison.differences(compared),
         repeated=comparison.repeated(tables),
     )
+
+
+@dataclass(frozen=True)
+class _RunRow:
+    """A run in the list of a comparison."""
+
+    run: Run
+    label: str
+    last: float
+    link: str
 
 
 def _left_out(run: Run, reasons: Mapping[str, str]) -> bool:
@@ -154,25 +138,9 @@ def tables_page(
         caption=caption,
         warning=warning,
         notes=notes,
-        figures=_with_svg(figures),
+        # The only trusted markup: our own drawings, which escape every name.
+        figures=[(heading, words, Markup(svg)) for heading, words, svg in figures],
     )
-
-
-def _method_figures(table: comparison.SourceTable, index: int) -> list[Exhibit]:
-    drawn = [
-        (
-            "Average accuracy over the rounds",
-            "Mean over the seeds of the server model's average accuracy; the band is one standard deviation.",
-            figures.methods(f"methods-{index}", "Average accuracy of each method", table.curves),
-        ),
-        (
-            "Pseudo-labels: difference to FedLoA over the rounds",
-            "Accuracy of the clients' pseudo-labels minus FedLoA's in the same round with the same seed; "
-            "mean over the seeds, the band is one standard deviation.",
-            figures.methods(f"labels-{index}", "Pseudo-labels beside FedLoA's", table.label_gaps, "points"),
-        ),
-    ]
-    return _with_svg(drawn)
 
 
 def totals(run: Run) -> Mapping[str, str]:
@@ -191,19 +159,20 @@ def totals(run: Run) -> Mapping[str, str]:
     return {name: value for name, value in facts.items() if value != text.UNKNOWN}
 
 
-def _exhibits(run: Run, wanted: Figures) -> Sequence[Exhibit]:
-    """Draw the figures that have something to show."""
-    return _with_svg((title, caption, draw(run)) for title, caption, draw in wanted)
+@dataclass(frozen=True)
+class _Extra:
+    """What a page runs and asks for beside what every page does."""
+
+    scripts: Sequence[str] = ()
+    connect: str = ""
 
 
-def _with_svg(figures: Iterable[tuple[str, str, str]]) -> list[Exhibit]:
-    # The only trusted markup: our own drawings, which escape every name.
-    return [Exhibit(title, caption, Markup(svg)) for title, caption, svg in figures if svg]
+_NOTHING = _Extra()
 
 
-def _render(template: str, **values: Any) -> str:
+def _render(template: str, exhibits: Sequence[Exhibit] = (), extra: _Extra = _NOTHING, **values: Any) -> str:
     environment = Environment(
-        loader=PackageLoader("fedscal.report", "."),
+        loader=PackageLoader("fedscal.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -211,4 +180,11 @@ def _render(template: str, **values: Any) -> str:
     )
     for writer in (text.percent, text.signed, text.decimals, text.spans, text.plain, text.count):
         environment.filters[writer.__name__] = writer
-    return environment.get_template(template).render(**values)
+    inline = [*scripts(charts=bool(exhibits)), *extra.scripts]
+    return environment.get_template(template).render(
+        policy=policy(inline, extra.connect),
+        style=Markup(style()),
+        scripts=list(map(Markup, inline)),
+        charts=Markup(embedded(exhibits)) if exhibits else "",
+        **values,
+    )

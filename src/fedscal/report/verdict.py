@@ -28,6 +28,9 @@ from fedscal.experiment.records import AVERAGE, Delivery
 from fedscal.runtime.signals import SIGNALS
 
 NAMED_CLIENTS = 5  # more names than that are a table, not a sentence
+_WORDS = {"better": "Better", "worse": "Worse", "same": "No change", "unsure": "Unsure", "unknown": "Unknown"}
+_BEGINNINGS = ("Do not use", "Probably better")
+"""Of headlines that say it in other words than their tone."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,12 @@ class Verdict:
     headline: str
     details: Sequence[str] = ()
     commands: Sequence[str] = ()
+
+    @property
+    def word(self) -> str:
+        """The verdict in a word or three; colour alone is no information for everybody."""
+        plain = next((words for words in _BEGINNINGS if self.headline.startswith(words)), "")
+        return plain or _WORDS.get(self.tone, _WORDS["unknown"])
 
 
 def judge(run: Run) -> Verdict:
@@ -93,11 +102,13 @@ def _accuracy(rows: Sequence[Change], result: Outcome, moment: str) -> tuple[str
     """Compare the last round with the source model; a loss in any domain comes first."""
     domains = count(len(rows), "domain")
     before, after = (percent(stage.average) for stage in (result.accuracy.source_only, result.accuracy.last))
-    worse = [row for row in rows if row.word == "WORSE"]
+    worse = sorted((row for row in rows if row.word == "WORSE"), key=lambda row: row.delta)
     better = sum(row.word == "better" for row in rows)
     average = f"average {before} → {after} {moment}."
     if worse:
-        named = ", ".join(f"{row.name} {percent(row.before)} → {percent(row.after)}" for row in worse)
+        named = some(
+            [f"{row.name} {percent(row.before)} → {percent(row.after)}" for row in worse], NAMED_CLIENTS
+        )
         lost = f"The adapted model is WORSE than the source model in {len(worse)} of {domains}: {named}."
         return "worse", f"{lost} Over all domains: {average}"
     if not any(row.word in {"same", "better"} for row in rows):

@@ -180,13 +180,19 @@ def missing(packages: Sequence[Package], folder: Path) -> list[Package]:
 
 def fetch(package: Package, folder: Path, registry: Registry) -> None:
     """Download one tarball into the folder, if its hash is the lock's."""
-    data = registry.tarball(package.name, package.version)
-    if integrity_of(data) != package.integrity:
+    data = verified(package.name, package.version, package.integrity, registry)
+    files.write_bytes(folder / package.tarball, data)
+
+
+def verified(name: str, version: str, integrity: str, registry: Registry) -> bytes:
+    """Return a package's tarball if it has the sha512 of a lock."""
+    data = registry.tarball(name, version)
+    if integrity_of(data) != integrity:
         raise DataRefused(
-            f"{package.name} {package.version} from {registry.address} is not the package of the lock (its "
+            f"{name} {version} from {registry.address} is not the package of the lock (its "
             "sha512 differs), and was not kept. Repeat the command, or give another --registry URL."
         )
-    files.write_bytes(folder / package.tarball, data)
+    return data
 
 
 def integrity_of(data: bytes) -> str:

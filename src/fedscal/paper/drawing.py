@@ -1,4 +1,4 @@
-"""A matplotlib figure as an svg element of an HTML page: unique ids, no date, no namespaces, text as text."""
+"""The paper's figures by matplotlib, as svg elements of a page: unique ids, no date, text as text."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import io
 import re
 import warnings
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -30,6 +32,10 @@ STYLE: dict[Any, Any] = {
     "image.composite_image": False,
 }
 LONGEST_LABEL = 22
+WIDTH = 7.8  # inches
+# Okabe and Ito's palette for colour-blind readers, without its yellow.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f4fa3")
+ABSENT = "#d0d6db"
 
 
 @contextmanager
@@ -49,6 +55,35 @@ def label(name: str) -> str:
     short = clean if len(clean) <= LONGEST_LABEL else clean[: LONGEST_LABEL - 1] + "…"
     # matplotlib leaves names with a leading underscore out of legends; a space in front keeps them in.
     return f" {short}" if short.startswith("_") else short
+
+
+def canvas(height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, Sequence[Axes]]:
+    """Return a figure as wide as a page, and its axes row by row."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def methods(name: str, title: str, curves: Mapping[str, tuple[Sequence[int], Any]], unit: str) -> str:
+    """Draw the mean of each method over the rounds, with the standard deviation as a band.
+
+    ``curves`` are by method the rounds, and the values as an array (seeds, rounds).
+    """
+    if not curves:
+        return ""
+    with drawing():
+        figure, (axis,) = canvas(3.4)
+        for index, (method, (rounds, values)) in enumerate(curves.items()):
+            colour, dash = COLOURS[index % len(COLOURS)], ("-", "--", ":")[index // len(COLOURS) % 3]
+            mean = values.mean(axis=0)
+            axis.plot(rounds, mean, dash, color=colour, label=label(method), linewidth=1.6)
+            if len(values) > 1:
+                band = values.std(axis=0, ddof=1)
+                axis.fill_between(rounds, mean - band, mean + band, color=colour, alpha=0.15, linewidth=0)
+        axis.set_xlabel("round")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+        axis.set_ylabel(unit)
+        axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        return to_svg(figure, name, title)
 
 
 def to_svg(figure: Figure, name: str, title: str) -> str:
