@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedscal.core import files
 from fedscal.core.errors import DataRefused
 from fedscal.core.table import Table
 from fedscal.core.text import count
@@ -83,9 +84,9 @@ class Predictions(Sequence[Answer]):
 
 def files_at(path: Path) -> list[Path]:
     """Return the image files at or below a path; refuse a path without any."""
-    paths = [path] if path.is_file() else image_files(path)
+    paths = [path] if path.is_file() else image_files(path) if path.is_dir() else []
     if not paths:
-        raise DataRefused(f"{path} holds no image files.")
+        raise DataRefused(files.fault(path, "file or folder", "holds no image files."))
     return paths
 
 
