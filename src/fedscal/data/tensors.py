@@ -137,6 +137,7 @@ def tensors_benchmark(name: str) -> Benchmark:
     manifest = _read(_folder(name)) if key.isalnum() else None
     if manifest is None:
         raise UsageError(f"{shown(name)}: no such tensors in the cache; give them to fedscal.adapt again.")
+    files.mark_used(_folder(name))
     return Benchmark(
         name=name,
         title="own tensors",
