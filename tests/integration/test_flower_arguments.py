@@ -31,6 +31,8 @@ from fedscal.flower.endpoint import Endpoint
         (["run"], "give --sites a,b,c"),
         (["run", "--sites", "a,a"], "names a twice"),
         (["run", "--sites", "a,b"], "give source_model=MODEL"),
+        (["run", "--sites", "a,b", "--model", "m", "--at-least", "3"], "--at-least 3: 2 sites are named"),
+        (["run", "--resume", "x", "--at-least", "1"], "leave --at-least away"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

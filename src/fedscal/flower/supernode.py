@@ -18,11 +18,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from flwr.supercore import log
 from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender
 
 from fedscal.core import files
+from fedscal.flower.output import tell
 from fedscal.flower.processes import allowed_hashes, end_with_parent, read_site_file
 
 _COMMAND = "flwr.supernode.cli.flower_supernode"
@@ -42,7 +42,7 @@ def hold_to_list(allowed: frozenset[str]) -> None:
     def trusted(fab: Fab, entities: dict[str, str]) -> bool:
         sha256 = files.sha256(fab.content)
         if sha256 not in allowed:
-            log(logging.ERROR, "REFUSED: the app %s is not on the list of this site", sha256)
+            tell(f"REFUSED: the app {sha256} is not on the list of this site")
         return sha256 in allowed
 
     replace(_NODE, "_verify_fab", lambda flowers: trusted)
@@ -75,7 +75,7 @@ def report_heartbeats(path: Path) -> None:
 
     class Reporting(HeartbeatSender):
         def __init__(self, beat: Callable[[], bool]) -> None:
-            super().__init__(lambda: beat() and _touched(path))
+            super().__init__(_telling(lambda: beat() and _touched(path)))
 
         def _run(self) -> None:
             try:
@@ -85,6 +85,20 @@ def report_heartbeats(path: Path) -> None:
                 os._exit(1)
 
     replace(_CONNECTION, "HeartbeatSender", lambda flowers: Reporting)
+
+
+def _telling(beat: Callable[[], bool]) -> Callable[[], bool]:
+    """Tell people when the server is reached, and when it is not any more."""
+    reached = False
+
+    def told() -> bool:
+        nonlocal reached
+        before, reached = reached, beat()
+        if reached != before:
+            tell("connected to the server" if reached else "the server does not answer; it is asked again")
+        return reached
+
+    return told
 
 
 def _touched(path: Path) -> bool:
