@@ -89,7 +89,7 @@ def serve(endpoint: Endpoint, execute: Callable[[str, Task], None]) -> None:
             try:
                 execute(answer.token, answer.task)
             except Exception:
-                _log.exception("task %d failed", answer.task.task_id)
+                _log.exception("a request was given up (task %d)", answer.task.task_id)
 
 
 def refusal(task: Task, kind: TaskType, fab_hash: str, allowed: Collection[str]) -> str:
