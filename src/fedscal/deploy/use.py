@@ -22,7 +22,7 @@ from fedscal.deploy.audit import trained_files
 from fedscal.deploy.card import card_text, doubts, identity, run_of
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.onnx import export_onnx, require_onnx
-from fedscal.deploy.predict import Predictions, ask, ask_tensor, files_at
+from fedscal.deploy.predict import Predictions, ask, ask_tensor, files_at, refuse_misfit
 from fedscal.deploy.site import doubt_images, sites_of, use_images, use_site
 from fedscal.experiment.audits import AUDIT, Audit
 from fedscal.experiment.run_directory import RunDirectory
@@ -75,6 +75,8 @@ def predict(
     """
     classifier = load(model, device)
     asked = images if isinstance(images, Tensor) else files_at(Path(images))
+    if isinstance(asked, Tensor):
+        refuse_misfit(classifier, asked)
     for text in reservations(classifier):
         _warn(text)
     note, doubt = take_statistics(classifier, asked, site)
