@@ -114,9 +114,8 @@ def server(
     short_help="start a site, which holds its images and trains on them",
     epilog="""\b
 Examples:
-  fedscal flower site --server server.example.org:8000 --key a/key \\
-      --data photos --model model
-  fedscal doctor --keys a --server server.example.org:8000   if it does not go
+  fedscal flower site --server h:8000 --key a/key --data photos --model model
+  fedscal doctor --keys a --server h:8000            if it does not go
 """,
 )
 def site(

@@ -128,12 +128,12 @@ class Registry:
                 raise self.refused[min(self.refused)]
             if not self.missing:
                 return
-            if time.monotonic() > end:
-                self._refuse_fewer(least, seconds)
-                return
             if (text := waiting_for(self.missing, self.sites)) != told:
                 tell(text)
                 told = text
+            if time.monotonic() > end:
+                self._refuse_fewer(least, seconds)
+                return
             time.sleep(_POLL)
 
     def _refuse_fewer(self, least: int, seconds: float) -> None:
