@@ -296,7 +296,7 @@ def pretrain(
         experiment = Experiment.build(spec)
         experiment.prepare(shown)
         if not (quiet or as_json):
-            print_plain(f"model: {out or source_folder(experiment)}")
+            print_plain(f"model folder: {out or source_folder(experiment)}")
         shown.stage(f"source model: {spec.source}", spec.pretrain_epochs)
         source = source_model(experiment, shown)
         if poor := poorly_trained(source.accuracy, len(experiment.data.classes)):
