@@ -11,6 +11,7 @@ unlabelled images of its own domain; together they adapt one model. A short tour
 >>> fedscal.audit(run, "checked")                                # doctest: +SKIP
 >>> fedscal.predict(run, "new-images")                           # doctest: +SKIP
 >>> fedscal.export(run, "model.onnx")                            # doctest: +SKIP
+>>> fedscal.compare_runs(["runs/first", "runs/second"])          # doctest: +SKIP
 
 An audit asks about ``checked/<site>/<class>/<image>``, predictions about files or a tensor. What you have at
 hand is adapted without a spec, a trained ``nn.Module`` or a model's path to tensors, loaders or a folder:
@@ -18,8 +19,8 @@ hand is adapted without a spec, a trained ``nn.Module`` or a model's path to ten
 >>> run = fedscal.adapt(module, {"a": images, "b": loader}, classes=names, out="runs/mine")  # doctest: +SKIP
 
 ``adapt`` makes a run, ``resume`` goes on with it, ``load`` opens its model. ``fedscal.extend`` has what
-methods, data sets and backbones of your own are made of. ``fedscal.report`` is the package that makes pages;
-the function is ``write_report``.
+methods, data sets and backbones of your own are made of. ``fedscal.report`` and ``fedscal.compare`` are
+packages; the functions are ``write_report``, ``compare_runs`` and ``write_comparison``.
 """
 
 from importlib import import_module
@@ -32,6 +33,7 @@ if TYPE_CHECKING:  # isort: off
     from fedscal.client.term import Need as Need, Objective as Objective, Term as Term
     from fedscal.client.training import ClientData as ClientData, Training as Training
     from fedscal.client.training import local_update as local_update
+    from fedscal.compare.shown import Comparison as Comparison, compare_runs as compare_runs
     from fedscal.core.errors import FedscalError as FedscalError
     from fedscal.core.types import Views as Views
     from fedscal.core.user_code import allow_code as allow_code
@@ -56,6 +58,7 @@ if TYPE_CHECKING:  # isort: off
 _HOMES = {
     "fedscal.client.training": ("ClientData", "Training", "local_update"),
     "fedscal.core.types": ("Views",),
+    "fedscal.compare.shown": ("Comparison", "compare_runs"),
     "fedscal.data.benchmark": ("Benchmark",),
     "fedscal.data.registry": ("BENCHMARKS",),
     "fedscal.deploy.classifier": ("Classifier",),

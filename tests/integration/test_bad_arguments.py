@@ -114,7 +114,7 @@ def test_the_nearest_shipped_recipe_is_named(refused: Refused) -> None:
         (b"rounds = true\n", "rounds=True"),
         (b"rounds = 1979-05-27\n", "rounds=1979-05-27"),
         (b"model = 'os:system'\n", "model=os:system"),
-        (b"benchmark = {a = 1}\n", "unknown benchmark"),
+        (b"benchmark = {a = 1}\n", "there is no benchmark"),
     ],
     ids=lambda value: repr(value[:16]),
 )

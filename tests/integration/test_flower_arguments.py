@@ -31,6 +31,7 @@ from fedscal.flower.endpoint import Endpoint
         (["run"], "give --sites a,b,c"),
         (["run", "--sites", "a,a"], "names a twice"),
         (["run", "--sites", "a,b"], "give source_model=MODEL"),
+        (["run", "--resume", "x", "--at-least", "1"], "leave --at-least away"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -62,6 +63,15 @@ def test_a_site_looks_at_its_images_before_it_says_that_it_is_there(
     ended = fedscal("flower", "site", *words, cwd=tmp_path)
     assert ended.code == 3
     assert "broken.png" in ended.err
+
+
+def test_more_sites_than_are_named_cannot_be_waited_for(
+    fedscal: Zygote, world: World, tmp_path: Path
+) -> None:
+    words: Words = ["--sites", "a,b", "--model", world.model, "--at-least", 3]
+    ended = fedscal("flower", "run", *words, cwd=tmp_path)
+    assert ended.code == 2
+    assert "--at-least 3: 2 sites are named" in ended.error
 
 
 def test_there_is_no_server(fedscal: Zygote, world: World, tmp_path: Path) -> None:

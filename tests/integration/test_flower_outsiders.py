@@ -230,7 +230,7 @@ def test_no_app_but_ours_runs_at_a_site_whoever_runs_the_server(
     app = evil_app(tmp_path / "app", canary)
     sites = {name: taken_over.site(name) for name in SITES}
     for site in sites.values():
-        site.says("SuperNode ID")
+        site.says("connected to the server")
     with Control(Endpoint.read(local_folder(taken_over.folder / "fedscal-server"))) as control:
         number = int(control._client.StartRun(start_request(app)).run_id)
         said = "\n".join(control.lines(number))

@@ -30,10 +30,17 @@ from fedscal.runtime.messages import Request
 
 
 def run(
-    grid: LocalGrid, out: Path, world: World, resume: bool = False, wait: float = 0.1, **keys: Any
+    grid: LocalGrid,
+    out: Path,
+    world: World,
+    resume: bool = False,
+    wait: float = 0.1,
+    least: int = 0,
+    **keys: Any,
 ) -> None:
     words = format_assignments(world.keys(**keys))
-    server_app.main(grid, context(keys=words, out=str(out), resume=resume, wait=wait, **{"round-timeout": 5}))
+    limits = {"wait": wait, "round-timeout": 5, "at-least": least}
+    server_app.main(grid, context(keys=words, out=str(out), resume=resume, **limits))
 
 
 @pytest.mark.parametrize("method", [*METHODS, "ladd", "dualadapt", "loa"])
@@ -356,8 +363,26 @@ def test_a_stranger_is_left_out(
 
 def test_who_does_not_come_is_named(grid: LocalGrid, world: World, tmp_path: Path) -> None:
     del grid.services[2]
-    with pytest.raises(TooFewClients, match=r"^b did not come within"):
+    with pytest.raises(TooFewClients, match=r"^b did not come within 0.1 s; --at-least 2 starts with a, c"):
         run(grid, tmp_path / "run", world)
+    with pytest.raises(TooFewClients, match=r"^b did not come within"):
+        run(grid, tmp_path / "run", world, least=3)
+
+
+def test_a_run_of_those_who_have_come_is_as_if_it_named_only_them(
+    grid: LocalGrid, world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late = grid.services.pop(2)
+    run(grid, tmp_path / "those", world, least=2)
+    told = capsys.readouterr().out
+    assert "fedscal: waiting for 1 of 3 sites: b; there: a, c" in told
+    assert "starting with 2 of 3 sites; b did not come within 0.1 s and has no part in it" in told
+    grid.services[2] = late
+    run(grid, tmp_path / "named", world, clients="flower:a+c")
+    assert rows(tmp_path / "those") == rows(tmp_path / "named")
+    assert summary(tmp_path / "those")["weights_sha256"] == summary(tmp_path / "named")["weights_sha256"]
+    run(grid, tmp_path / "all", world, least=2, rounds=1)
+    assert set(rows(tmp_path / "all")[0]["clients"]) == {"a", "b", "c"}, "whoever has come in time has a part"
 
 
 def everything_sent(grid: LocalGrid) -> bytes:

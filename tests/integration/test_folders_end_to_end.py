@@ -187,7 +187,7 @@ def test_init_on_sites_asks_for_a_model(fedscal: Zygote, tmp_path: Path) -> None
     assert 'source_model = "MODEL"' in (tmp_path / "r.toml").read_text()
     ended = fedscal("run", tmp_path / "r.toml", "--out", tmp_path / "run")
     assert ended.code == 4
-    assert "MODEL holds no model" in ended.error
+    assert "there is no run or model MODEL" in ended.error
 
 
 def test_decoding_is_shown_unless_quiet(fedscal: Zygote, tree: Path, tmp_path: Path) -> None:

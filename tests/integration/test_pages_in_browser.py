@@ -147,7 +147,7 @@ def test_a_table_sorts_by_click_and_by_key(show: Callable[[str], Shown]) -> None
     head.get_by_role("button").click()
     changes = page.locator("#clients td.change").all_text_contents()
     assert head.get_attribute("aria-sort") == "ascending"
-    assert sorted(changes, key=lambda text: float(text.split()[0].replace("−", "-"))) == changes
+    assert sorted(changes, key=lambda text: float(text.split()[0].replace("\N{MINUS SIGN}", "-"))) == changes
     head.get_by_role("button").focus()
     page.keyboard.press("Enter")
     assert head.get_attribute("aria-sort") == "descending"

@@ -329,8 +329,15 @@ def test_an_export_does_not_overwrite_another_model_s_file(
     with pytest.raises(UsageError, match=r"last\.safetensors is there already.*--out"):
         use.export(tmp_path / "other", use.Format.SAFETENSORS)
     assert Path("last.safetensors").read_bytes() == kept
-    use.export(tmp_path / "other", use.Format.SAFETENSORS, out=Path("other.safetensors"))
-    assert Path("other.md").exists()
+    with pytest.raises(UsageError, match=r"last\.safetensors is there already.*--force"):
+        use.export(tmp_path / "other", use.Format.SAFETENSORS, out=Path("last.safetensors"))
+    use.export(tmp_path / "other", use.Format.SAFETENSORS, out=Path("last.safetensors"), force=True)
+    assert Path("last.safetensors").read_bytes() != kept
+    Path("notes.md").write_text("mine")
+    with pytest.raises(UsageError, match=r"notes\.md is there already"):
+        use.export(model, use.Format.SAFETENSORS, out=Path("notes.safetensors"))
+    assert Path("notes.md").read_text() == "mine"
+    assert not Path("notes.safetensors").exists()
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+import typer.main
 
+from fedscal import cli
 from fedscal.cli import _COMMANDS
+from fedscal.cli.guide import EPILOGS
+from fedscal.compare.grid import SINGULAR
 from fedscal.core.version import __version__
 from fedscal.experiment.spec import all_options
 
@@ -31,6 +37,16 @@ def fedscal(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
         check=False,
         env={**os.environ, "COLUMNS": "80", **env},
     )
+
+
+def group() -> Any:
+    """Return the group of all commands."""
+    return typer.main.get_command(cli.app)
+
+
+def context() -> Any:
+    """Return what commands are looked up in."""
+    return group().make_context("fedscal", ["keys"])
 
 
 def completed(*words: str, instruction: str = "bash_complete") -> list[str]:
@@ -59,7 +75,7 @@ def test_every_command_has_short_help(words: tuple[str, ...]) -> None:
 def test_a_shell_completes_commands_and_their_options() -> None:
     assert completed("") == list(_COMMANDS)
     assert completed("re") == ["reproduce", "report"]
-    assert completed("data", "") == ["list", "get", "check", "show"]
+    assert completed("data", "") == ["list", "get", "check", "show", "clean"]
     assert completed("run", "--re") == ["--resume", "--report"]
     assert completed("re", instruction="complete_bash") == ["reproduce", "report"]
 
@@ -145,6 +161,33 @@ def test_a_method_lists_what_it_and_its_adaptation_declare() -> None:
     assert not {"rounds", "tau_init"} & declared
     assert "mu=0.01 " in fedscal("keys", "--method", "fedprox").stdout
     assert fedscal("keys", "--method", "fedprx").returncode == 2
+
+
+@pytest.mark.parametrize("group", ["", "data", "flower"])
+def test_summaries_are_whole_and_fit(group: str) -> None:
+    lines = fedscal(*group.split(), "--help").stdout.partition("Commands:\n")[2].splitlines()[:-1]
+    assert len(lines) > 4
+    assert not [line for line in lines if line.endswith(("...", "…")) or len(line) > 79]
+    assert all(re.match(r"  \w+ +\w.*", line) for line in lines), "one line each"
+
+
+@pytest.mark.parametrize("command", EPILOGS)
+def test_help_has_examples_of_commands_that_are_there(command: str) -> None:
+    told = fedscal(command, "--help").stdout
+    assert max(map(len, told.splitlines())) <= 80
+    shown = [shlex.split(text) for text in re.findall(r"^ +fedscal (.*?)(?:   .*)?$", told, re.MULTILINE)]
+    assert len([words for words in shown if words[0] == command]) >= 2
+    for name, *words in shown:
+        parsed = group().get_command(context(), name)
+        parsed.make_context(name, list(words))  # refuses an option that is not there
+        keys = {word.partition("=")[0] for word in words if re.match("[a-z_]+=", word)}
+        assert keys <= {*all_options(), *SINGULAR}
+
+
+def test_arguments_are_explained() -> None:
+    told = " ".join(fedscal("predict", "--help").stdout.split())
+    assert "MODEL A run directory, or a model's .safetensors. [required]" in told
+    assert told.count("A run directory, or") == 1
 
 
 def test_the_help_of_a_run_names_ten_keys_with_values_that_are_read() -> None:

@@ -16,6 +16,7 @@ from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.folders.contact_sheet import contact_sheet
 from fedscal.data.labels import labels
+from fedscal.data.registry import benchmark
 from toys import tensor_of
 
 
@@ -42,3 +43,17 @@ def test_the_command_writes_picture_and_index(
     assert Path("toy.tsv").read_text().startswith("row\tcolumn\tdomain\tclass\timage\tname\n")
     assert CliRunner().invoke(app, ["data", "show", "toy", "--out", "there/it.png"]).exit_code == 0
     assert Path("there/it.png").read_bytes() == Path("toy.png").read_bytes()
+
+
+def test_pictures_of_photographs_are_small_enough_for_many_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path / "cache"))
+    for site in ("a", "b", "c"):
+        (tmp_path / "sites" / site).mkdir(parents=True)
+        Image.new("RGB", (300, 200), "red").save(tmp_path / "sites" / site / "1.png")
+    picture, index = contact_sheet(benchmark(str(tmp_path / "sites")))
+    sheet = Image.open(io.BytesIO(picture))
+    assert sheet.width == 80 + 3 * (6 * (96 + 2) + 6)  # views of a folder have 224 pixels
+    assert sheet.getpixel((80 + 50, 16 + 50)) == (255, 0, 0)
+    assert [line.split("\t")[2] for line in index.splitlines()[1:]] == ["a", "b", "c"]

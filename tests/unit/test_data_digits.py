@@ -124,6 +124,6 @@ def test_building_imports_none_of_the_large_packages() -> None:
 
 def test_the_registry_knows_its_rows_and_guesses_at_others() -> None:
     assert all(row.name == name for name, row in BENCHMARKS.items())
-    with pytest.raises(UsageError, match="unknown benchmark 'digit'; did you mean 'digits'"):
+    with pytest.raises(UsageError, match="no benchmark 'digit', nor such a folder; did you mean 'digits'"):
         benchmark("digit")
     assert DIGITS.defaults["source"] in DIGITS.domains

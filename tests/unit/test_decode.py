@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, features
 
 from fedscal.core.errors import DataRefused
 from fedscal.data.folders import decode as module
@@ -41,6 +41,15 @@ def test_every_mode_of_a_png_becomes_rgb(tmp_path: Path, mode: str) -> None:
 def test_every_mode_of_a_tiff_becomes_rgb(tmp_path: Path, mode: str) -> None:
     image = photo() if mode not in ("I", "F") else photo().convert("L")
     assert_shown(decode(saved(image.convert(mode), tmp_path / "x.tif"), side=16))
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow does not read AVIF")
+def test_avif_is_read_where_pillow_does(tmp_path: Path) -> None:
+    folder = tmp_path / "sites" / "a"
+    folder.mkdir(parents=True)
+    saved(photo(), folder / "x.avif", quality=95)
+    [file] = scan(tmp_path / "sites").domains["a"]
+    assert_shown(decode(file.path, side=16))
 
 
 def assert_shown(pixels: Pixels) -> None:

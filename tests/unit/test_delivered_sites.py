@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+import fedscal
 from fedscal.core import weights
 from fedscal.core.errors import ModelRefused, UsageError
 from fedscal.data.benchmark import Benchmark
@@ -50,6 +51,20 @@ def check_sites_are_as_recorded(run: Path, rounds: Mapping[str, int], said: str)
         truth = known_labels(experiment.data, domain)[rows]
         expected = records[rounds[client]].client(client).accuracy
         assert accuracy(answers, truth) == pytest.approx(expected)
+
+
+def test_a_site_s_model_is_exported_with_the_site_s_statistics(run: Path, tmp_path: Path) -> None:
+    site, pixels = "dark-0", tensor_of(Experiment.build(RunSpec.make(**KEYS)).data.build("dark")[0])
+    classifier = Classifier.open(run)
+    use_site(classifier, site)
+    made = fedscal.export(run, tmp_path / "m.safetensors", to="safetensors", site=site)
+    again = fedscal.load(made.path)
+    torch.testing.assert_close(again.probabilities(pixels), classifier.probabilities(pixels))
+    assert use_images(again, pixels) == "", "the statistics of other images do not take the site's place"
+    assert f"Statistics: those of the site {site}" in made.card.read_text()
+    fedscal.export(run, tmp_path / "m.safetensors", to="safetensors", site=site)  # the same once more
+    with pytest.raises(UsageError, match=r"m\.safetensors is there already"):
+        fedscal.export(run, tmp_path / "m.safetensors", to="safetensors")
 
 
 WITH_STATISTICS = "with the statistics of site {}"

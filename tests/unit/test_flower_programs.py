@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -13,6 +14,8 @@ import pytest
 
 from fedscal.core.errors import DataRefused, TooFewClients, UsageError
 from fedscal.flower.launch import parse_error
+from fedscal.flower.output import MARK, Output, tell_warnings
+from fedscal.flower.presence import Presence
 from fedscal.flower.processes import (
     ENDED,
     ProcessEnded,
@@ -95,13 +98,19 @@ def test_a_part_that_ends_is_started_again_until_its_lives_are_over(tmp_path: Pa
     with supervised() as parts:
         parts.append(part("import time; time.sleep(60)"))
         parts.append(part(f"open({str(log)!r}, 'a').write('x'); print('Exit Code: 305')", attempts=3))
+        output = Output(heard.append, tmp_path / "log.txt")
         for each in parts:
-            each.start(heard.append)
+            each.start(output)
         with pytest.raises(ProcessEnded, match="code 305: the server does not know this site's key"):
-            supervise(parts, heard.append)
+            supervise(parts, output)
         steady = parts[0].running
     assert log.read_text() == "xxx"
-    assert heard.count("Exit Code: 305") == 3
+    kept = output.path.read_text()
+    assert kept.count(" Exit Code: 305\n") == 3
+    assert kept.count("started: ") == 4
+    assert heard[0] == f"log: {output.path}"
+    assert not [line for line in heard if "Exit Code" in line or "started: " in line], "that is in the file"
+    assert sum("is started again" in line for line in heard) == 2
     assert steady is not None
     assert not steady.running
 
@@ -111,12 +120,13 @@ def test_a_part_that_is_not_healthy_is_ended_and_started_again(tmp_path: Path) -
     verdicts = iter([True, False])
     with supervised() as parts:
         parts.append(part("import time; time.sleep(60)", healthy=lambda: next(verdicts, True)))
-        first = parts[0].start(heard.append)
+        output = Output(heard.append, tmp_path / "log.txt")
+        first = parts[0].start(output)
         for _ in range(2):
-            parts[0].check(heard.append)
+            parts[0].check(output)
         assert first.process.wait(10) == -9
         while parts[0].running is first:
-            parts[0].check(heard.append)
+            parts[0].check(output)
         again = parts[0].running
         assert again is not None
         assert again.running
@@ -140,3 +150,52 @@ def test_nothing_is_sent_home_fetched_or_installed(tmp_path: Path) -> None:
 def test_a_program_that_is_not_installed_is_named_with_its_extra() -> None:
     with pytest.raises(UsageError, match=r"fedscal\[flower\]"):
         flower_program("flower-nonsense")
+
+
+def test_lines_for_people_are_told_and_all_lines_are_kept(tmp_path: Path) -> None:
+    heard: list[str] = []
+    output = Output(heard.append, tmp_path / "state" / "site.log")
+    answered = f"{MARK}round 1: answered after 2.0 s"
+    for line in ("INFO: 100 % noise", answered, "POST /v1/control/list-nodes 200"):
+        output.pass_on(line)
+    output.say("site started")
+    assert heard[1:] == ["round 1: answered after 2.0 s", "site started"]
+    kept = [line.split(" ", 2)[2] for line in output.path.read_text().splitlines()]
+    assert kept == ["INFO: 100 % noise", answered, "site started"]
+
+
+def test_a_log_file_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedscal.flower.output._LARGEST", 1000)
+    output = Output(lambda text: None, tmp_path / "server.log")
+    for _ in range(200):
+        output.note("x" * 80)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 3000
+
+
+def test_warnings_are_told_in_a_line_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("fedscal")
+    before = list(logger.handlers)
+    try:
+        tell_warnings()
+        try:
+            raise OSError("no such\nthing")
+        except OSError:
+            logging.getLogger("fedscal.flower").exception("the request '%s' failed", "train")
+        logging.getLogger("fedscal.flower").info("not told")
+    finally:
+        logger.handlers = before
+    assert capsys.readouterr().out == f"{MARK}error: the request 'train' failed: no such\n"
+
+
+def test_who_is_connected_is_told_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedscal.flower.presence._LOOK", 0.0)
+    heard: list[str] = []
+    seen = iter([[], ["b"], None, ["b"], ["b", "a", "stranger"]])
+    presence = Presence(["a", "b"], lambda: next(seen), heard.append)
+    for _ in range(5):
+        presence.look()
+    assert heard == [
+        "0 of 2 sites connected; missing: a, b",
+        "1 of 2 sites connected: b; missing: a",
+        "2 of 2 sites connected: a, b",
+    ]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fedscal.core.errors import DataRefused, UsageError
+from fedscal.data.folders import tree as tree_module
 from fedscal.data.folders.examine import findings
 from fedscal.data.folders.scan import scan
-from fedscal.data.folders.tree import as_sites
+from fedscal.data.folders.tree import as_sites, read_here
 
 
 def touch(root: Path, *names: str) -> Path:
@@ -73,7 +75,7 @@ def test_a_folder_without_images_says_what_was_expected(tmp_path: Path, made: tu
 
 
 def test_what_is_no_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataRefused, match="nowhere is not a folder"):
+    with pytest.raises(DataRefused, match=r"there is no folder .*nowhere"):
         scan(tmp_path / "nowhere")
 
 
@@ -139,16 +141,30 @@ def test_sites_whose_folders_are_no_classes_of_a_model_have_no_labels(tmp_path: 
     assert any("in a is called like a class" in text for text in findings(tree, {}).warnings())
 
 
-def test_images_of_formats_that_are_not_read_are_named_with_what_converts_them(tmp_path: Path) -> None:
-    touch(tmp_path, "a/1.png", "a/2.DCM", "a/3.dcm", "a/4.heic", "a/notes.txt")
+@pytest.fixture
+def plain_install(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Find neither pydicom nor a Pillow that reads AVIF."""
+    monkeypatch.setattr(tree_module, "find_spec", lambda name: None)
+    monkeypatch.setattr(tree_module.features, "check", lambda name: False)
+    read_here.cache_clear()
+    yield
+    read_here.cache_clear()
+
+
+@pytest.mark.usefixtures("plain_install")
+def test_images_of_formats_that_are_not_read_are_named_with_what_reads_or_converts_them(
+    tmp_path: Path,
+) -> None:
+    touch(tmp_path, "a/1.png", "a/2.DCM", "a/3.dcm", "a/4.heic", "a/5.avif", "a/notes.txt")
     tree = scan(tmp_path)
-    assert (tree.foreign, tree.others) == ({".dcm": 2, ".heic": 1}, 1)
+    assert (tree.foreign, tree.others) == ({".dcm": 2, ".heic": 1, ".avif": 1}, 1)
     told = list(findings(tree, {}).warnings())
-    assert told[0].startswith("2 files end in .dcm and are not read; convert them")
-    assert "heif-convert" in told[1]
+    assert told[0].startswith("1 file ends in .avif and is not read; a newer Pillow reads AVIF")
+    assert told[1].startswith("2 files end in .dcm and are not read; pip install 'fedscal[dicom]' reads")
+    assert "heif-convert" in told[2]
 
 
 def test_a_folder_of_such_images_alone_is_refused_with_that(tmp_path: Path) -> None:
-    touch(tmp_path, "a/1.avif")
-    with pytest.raises(DataRefused, match=r"1 file ends in \.avif and is not read.*avifdec"):
+    touch(tmp_path, "a/1.heic")
+    with pytest.raises(DataRefused, match=r"1 file ends in \.heic and is not read.*heif-convert"):
         scan(tmp_path)

@@ -110,14 +110,24 @@ def test_damaged_and_unknown_tensors_are_refused(own_cache: Path) -> None:
         ({"a": blobs(2)[0].float() - 128}, "mean= and std="),
         ({"a": blobs(2)[0][0]}, "images are"),
         ({"a": blobs(2)[0], "b": blobs(2)[0][:, :, 1:]}, "different shapes"),
-        ({"a": (blobs(2)[0], torch.tensor([0, 9]))}, "from 0 to 2"),
-        ({"a": (blobs(2)[0], torch.tensor([0]))}, "one number"),
+        ({"a": (blobs(2)[0], torch.tensor([0, 9]))}, "of 3 classes are from 0 to 2, and these from 0 to 9"),
+        ({"a": (blobs(2)[0], torch.tensor([0]))}, r"one whole number an image, 2 here, not .* of \(1,\)"),
+        (
+            {"a": (blobs(2)[0], torch.tensor([0.0, 1.0]))},
+            "one whole number an image, 2 here, not torch.float",
+        ),
         ({"a": ["no tensor"]}, "neither a tensor"),
+        ({"a": blobs(2)[0].numpy()}, "torch.from_numpy makes one of an array"),
     ],
 )
 def test_what_is_no_images_is_refused(sites: dict[str, Any], said: str) -> None:
     with pytest.raises((DataRefused, UsageError), match=said):
         keep_tensors(sites, NAMES)
+
+
+def test_labels_without_the_classes_names_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"a has labels: classes=\[...\] names what they mean"):
+        keep_tensors({"a": blobs(2)})
 
 
 def test_a_module_is_adapted_to_tensors_in_one_process_which_is_said(tmp_path: Path) -> None:
@@ -176,6 +186,10 @@ def test_what_a_module_cannot_do_is_refused(keys: dict[str, Any], said: str, tmp
         fedscal.adapt(classifier(), {"a": blobs(2)[0]}, out=tmp_path / "run", **keys)
     with pytest.raises(UsageError, match="needs all three"):
         fedscal.adapt("model", {"a": blobs(2)[0]})  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match="or a model's path or name, not function"):
+        fedscal.adapt(lambda images: images, {"a": blobs(2)[0]}, out=tmp_path / "run")  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match="there is no folder"):
+        fedscal.adapt(classifier(), tmp_path / "none", out=tmp_path / "run", classes=NAMES)
 
 
 def test_a_module_is_adapted_to_a_folder_of_sites(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_tensor_is_answered_row_by_row(model: Path) -> None:
 
 
 def test_pixels_that_the_model_cannot_take_are_refused(model: Path) -> None:
-    pixels, _ = blobs(2)
+    pixels, _ = blobs(70)  # enough for statistics of their own
     for wrong in (pixels.float(), pixels[:, :, 1:]):
         with pytest.raises(DataRefused, match=r"takes uint8 images \(n, 1 x 6 x 6\)"):
             fedscal.predict(model, wrong, device="cpu")
@@ -125,6 +125,23 @@ def test_a_run_shows_what_came_of_it_and_escapes_names(toy_benchmark: Benchmark,
     assert {line.split()[0] for line in repr(run).splitlines()} >= {*toy_benchmark.domains[1:], "average"}
     assert "<b>run" not in run._repr_html_()
     assert "&lt;b&gt;run" in run._repr_html_()
+    check_compared(run, fedscal.adapt(spec.replace(seed=1), tmp_path / "other"), tmp_path)
+
+
+def check_compared(one: RunDirectory, other: RunDirectory, tmp_path: Path) -> None:
+    """Check a comparison of two runs with other seeds, and of a third that is not finished."""
+    (tmp_path / "<i>stopped").mkdir()
+    (tmp_path / "<i>stopped" / "spec.toml").write_bytes((one.path / "spec.toml").read_bytes())
+    compared = fedscal.compare_runs([one, other.path, str(one.path), tmp_path / "<i>stopped"])
+    [table] = compared.tables
+    assert [row[:2] for row in table.rows] == [["FedLoA", "0-1"]], "each run once"
+    assert list(compared.left_out.values()) == ["unfinished, 0 rounds recorded"]
+    assert "FedLoA" in repr(compared)
+    assert "unfinished" in repr(compared)
+    assert "<td>FedLoA</td>" in compared._repr_html_()
+    assert "<i>" not in compared._repr_html_()
+    with pytest.raises(UsageError, match="there is no run directory"):
+        fedscal.compare_runs([tmp_path / "nothing"])
 
 
 def test_a_table_as_text_is_aligned_and_keeps_the_cursor_still() -> None:

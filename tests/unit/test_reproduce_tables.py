@@ -77,7 +77,7 @@ def test_a_folder_with_other_domains_is_refused_with_the_names_needed(tmp_path: 
         DataRefused, match=r"holds the folders cats, dogs; needed: Art, .*RealWorld \(Office-H"
     ):
         locate([DATASETS["office-home"]], [tmp_path / "pets"])
-    with pytest.raises(DataRefused, match="is not a folder"):
+    with pytest.raises(DataRefused, match="there is no folder"):
         locate([DATASETS["office-home"]], [tmp_path / "nowhere"])
 
 

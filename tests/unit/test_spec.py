@@ -23,7 +23,7 @@ from fedscal.methods import ADAPTATIONS, METHODS
         ({"method": "fedscl"}, "method=fedscl: no such method; did you mean 'fedscal'?"),
         ({"adaptation": "shoot"}, "adaptation=shoot: no such adaptation; did you mean 'shot'?"),
         ({"source": "mnits"}, "source=mnits: no such domain in digits; did you mean 'mnist'?"),
-        ({"benchmark": "digitz"}, "unknown benchmark 'digitz'; did you mean 'digits'?"),
+        ({"benchmark": "digitz"}, "no benchmark 'digitz', nor such a folder; did you mean 'digits'?"),
         ({"rounds": 0}, "rounds=0 is too small"),
         ({"batch_size": 1}, "batch_size=1 is too small"),
         ({"lambda_local": -1}, "lambda_local=-1.0 is too small"),

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 import typer.core
 import typer.main
 
+from fedscal.cli.guide import EPILOGS
 from fedscal.core.errors import FedscalError, OutOfSpace, shortened, shown
 from fedscal.core.user_code import allow_code
 from fedscal.core.version import __version__
@@ -27,6 +28,22 @@ if TYPE_CHECKING:
 
 # The typer that Flower pins would mask brackets in plain help as if rich were to print them.
 typer.core.HAS_RICH = False
+
+
+class _Argument(typer.core.TyperArgument):
+    """An argument whose help is shown: click from 8.5 on has one too, and drops that of this typer."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._text: str = given.get("help") or ""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return name and help."""
+        record = super().get_help_record(ctx)
+        return record and (record[0], record[1] if self.help else f"{self._text}  {record[1]}".strip())
+
+
+vars(typer.main)["TyperArgument"] = _Argument
 # A typer from 0.26 on brings a click of its own: its errors are found by way of one that typer exports.
 _CommandLineError = cast("type[click.ClickException]", typer.BadParameter.__mro__[2])
 _COMPLETE = "_FEDSCAL_COMPLETE"
@@ -45,27 +62,10 @@ _COMMANDS = {
     "methods": ("inspect:methods", "list the methods and the local adaptations"),
     "keys": ("keys:keys", "list the keys of a run: all, by a word, or a method's"),
     "doctor": ("inspect:doctor", "check this machine, a run or a federation"),
-    "data": ("data:app", "data sets: list, get, check, show"),
+    "data": ("data:app", "data sets: list, get, check, show, clean"),
     "flower": ("flower:app", "a federation of real machines"),
 }
 """Every command: where it is, and its line in the help. Its module is imported when it is called."""
-_KEYS = """\b
-Keys that matter most, as they are typed:
-  benchmark=photos      data: a folder <domain>/<class>/*, or digits, icons
-  source=camera-a       the domain with labels; the others are the clients'
-  clients=sites         or a folder of sites without labels, with source_model=
-  source_model=runs/a   a trained model in place of training one
-  method=fedsite        see fedscal methods
-  model=hf:vit-small    network: convnet, efficientnet-lite0, hf:, timm:
-  image_size=160        side of the images that the network sees
-  rounds=20             communication rounds
-  seed=1                of every random draw
-  workers=2             processes side by side; moves no result
-
-fedscal keys lists all of them, fedscal keys WORD those that a word is about, fedscal keys --method NAME what
-a method adds. They may also stand in a recipe (fedscal init writes one) or the environment: FEDSCAL_SEED=1.
-"""
-_EPILOGS = {"run": _KEYS}
 
 
 class _Commands(typer.core.TyperGroup):
@@ -84,7 +84,7 @@ class _Commands(typer.core.TyperGroup):
         if isinstance(target, typer.Typer):
             return typer.main.get_group(target)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        alone.command(cmd_name, epilog=_EPILOGS.get(cmd_name))(target)
+        alone.command(cmd_name, epilog=EPILOGS.get(cmd_name))(target)
         return typer.main.get_command(alone)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,7 +1,8 @@
-"""``fedscal data list | get | check | show``: the data sets, where they are, whether they are whole."""
+"""``fedscal data list | get | check | show | clean``: the data sets, and the cache that holds them."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from fedscal.cli.output import console, print_json, print_plain, progress, table_of
 from fedscal.core import files
 from fedscal.core.errors import DataRefused
+from fedscal.core.text import size
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.cache import Status, kinds, load, prepare, status
 from fedscal.data.folders.benchmark import with_classes
@@ -30,11 +32,13 @@ class OnBad(StrEnum):
     SKIP = "skip"
 
 
-app = typer.Typer(no_args_is_help=True, help="Data sets: list, get, check, show.", rich_markup_mode=None)
+app = typer.Typer(
+    no_args_is_help=True, help="Data sets: list, get, check, show, clean.", rich_markup_mode=None
+)
 Name = Annotated[str, typer.Argument(help="A data set of `fedscal data list`.")]
 
 
-@app.command("list")
+@app.command("list", short_help="list the data sets and whether they are built")
 def list_(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """List the data sets and whether they are built."""
     states = {name: status(benchmark(name)) for name in BENCHMARKS}
@@ -65,7 +69,7 @@ def _state(name: str, state: Status) -> str:
     return f"not built: fedscal data get {name}"
 
 
-@app.command()
+@app.command(short_help="build a data set into the cache, once")
 def get(
     name: Name,
     registry: Annotated[
@@ -87,7 +91,15 @@ def get(
     print_plain(f"{name}: {counts} images\n{path}")
 
 
-@app.command()
+@app.command(
+    short_help="verify a data set, or decode every image of a folder",
+    epilog="""\b
+Examples:
+  fedscal data check photos                every broken or doubtful file
+  fedscal data check photos --on-bad skip --json
+  fedscal data check digits
+""",
+)
 def check(
     name: Annotated[str, typer.Argument(help="A data set of `fedscal data list`, or a folder of images.")],
     on_bad: Annotated[
@@ -150,7 +162,14 @@ def _range(counts: Mapping[str, int]) -> str:
     return f"{min(counts.values())} to {max(counts.values())}" if counts else ""
 
 
-@app.command()
+@app.command(
+    short_help="draw a contact sheet of a data set, a folder or sites",
+    epilog="""\b
+Examples:
+  fedscal data show photos                 photos.png, photos.tsv
+  fedscal data show sites --out sites.png  without labels: some of each site
+""",
+)
 def show(
     name: Annotated[str, typer.Argument(help="A data set of `fedscal data list`, or a folder of images.")],
     out: Annotated[Path | None, typer.Option(help="Where to write the picture; default NAME.png.")] = None,
@@ -163,3 +182,43 @@ def show(
     files.write_bytes(path, picture)
     files.write_bytes(path.with_suffix(".tsv"), index.encode())
     print_plain(f"{path}\n{path.with_suffix('.tsv')}")
+
+
+@app.command(
+    short_help="remove what the cache holds and nobody uses any more",
+    epilog="""\b
+Examples:
+  fedscal data clean                       list it, then ask
+  fedscal data clean --days 30 --yes
+  fedscal data clean --days 0              all of the cache
+""",
+)
+def clean(
+    days: Annotated[float, typer.Option(help="What was not used for so many days goes too.", min=0)] = 90,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what would go, as JSON.")] = False,
+) -> None:
+    """List what the cache holds and nobody uses any more, ask, and remove it.
+
+    That is what was made from files that are gone or changed, and what was not used for long. All of it
+    can be made again, which takes time; tensors and modules of a Python program have to be given again.
+    """
+    from fedscal.data.clean import entries, remove
+
+    known = entries(days)
+    left_over = [entry for entry in known if entry.why]
+    if as_json:
+        print_json([{**vars(entry), "path": str(entry.path)} for entry in left_over])
+        return
+    place, freed = files.cache_dir(), size(sum(entry.bytes for entry in left_over))
+    if not left_over:
+        print_plain(f"{place}: {size(sum(entry.bytes for entry in known))}, all of it in use")
+        return
+    rows = [[entry.what, size(entry.bytes), f"{entry.days:.0f}", entry.why] for entry in left_over]
+    console.print(table_of(["what", "size", "days unused", "why"], rows))
+    print_plain(f"{place}: {len(left_over)} of {len(known)} entries, {freed}")
+    if not yes and not sys.stdin.isatty():
+        print_plain("Nothing was removed: --yes removes them.")
+    elif yes or typer.confirm("Remove them?"):
+        remove(left_over)
+        print_plain(f"removed: {freed}")

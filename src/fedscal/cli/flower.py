@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fedscal.cli import AllowCode, print_error
+from fedscal.cli import AllowCode, going_on_by, print_error
 from fedscal.cli.jobs import Out, Quiet, Words, default_out, gather, resumable, show
 from fedscal.cli.output import print_plain, progress
 from fedscal.core import files
@@ -39,6 +40,7 @@ Insecure = Annotated[
 ServerState = Annotated[
     Path, typer.Option("--state", metavar="DIR", help="Where the server keeps its database and secrets.")
 ]
+_STATE = Path("fedscal-server")
 _OPEN = (
     "WARNING: --insecure: weights travel in the clear and any machine may join. "
     "Make keys: fedscal flower certs DIR --sites ..."
@@ -46,7 +48,14 @@ _OPEN = (
 
 
 @app.command("keys", hidden=True)  # its name before
-@app.command()
+@app.command(
+    short_help="make an authority, the server's certificate, keys of the sites",
+    epilog="""\b
+Examples:
+  fedscal flower certs keys --sites a,b --host server.example.org,10.0.0.5
+  fedscal flower certs keys --sites a,b,c            a third site later
+""",
+)
 def certs(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them.")],
     sites: Annotated[str, typer.Option(metavar="a,b,c", help="The sites' names.")],
@@ -66,14 +75,21 @@ def certs(
     )
 
 
-@app.command()
+@app.command(
+    short_help="start the server, behind a front that lets only sites in",
+    epilog="""\b
+Examples:
+  fedscal flower server --keys keys --port 8000
+  fedscal flower server --keys keys --state /var/lib/fedscal --front nginx
+""",
+)
 def server(
     keys: Annotated[
         Path | None, typer.Option(metavar="DIR", help="What 'fedscal flower certs' made.")
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "0.0.0.0",
     port: Annotated[int, typer.Option(help="The port to listen on.", min=1, max=65535)] = 8000,
-    state: ServerState = Path("fedscal-server"),
+    state: ServerState = _STATE,
     front: Annotated[
         str, typer.Option(metavar="NAME", help="What stands before SuperLink: built-in or nginx.")
     ] = "built-in",
@@ -90,10 +106,18 @@ def server(
         raise UsageError(
             "give --keys DIR with the server's certificate: fedscal flower certs DIR --sites ..."
         )
-    launch.run_server(None if insecure else keys, host, port, state, print_plain, front)
+    with going_on_by(lambda: "The server has ended; the same command starts it again."):
+        launch.run_server(None if insecure else keys, host, port, state, print_plain, front)
 
 
-@app.command()
+@app.command(
+    short_help="start a site, which holds its images and trains on them",
+    epilog="""\b
+Examples:
+  fedscal flower site --server h:8000 --key a/key --data photos --model model
+  fedscal doctor --keys a --server h:8000            if it does not go
+""",
+)
 def site(
     words: Annotated[
         list[str] | None,
@@ -138,7 +162,8 @@ def site(
     address = launch.Address.parse(server, authority)
     state = state or Path(f"fedscal-site-{name}")
     _check(launch.describe_site(name, data, own, state, listed), name)
-    launch.run_site(state, address, None if insecure else key, port, retry, print_plain)
+    with going_on_by(lambda: "The site has ended; the same command starts it again."):
+        launch.run_site(state, address, None if insecure else key, port, retry, print_plain)
 
 
 def _check(spec: RunSpec, name: str) -> None:
@@ -151,25 +176,44 @@ def _check(spec: RunSpec, name: str) -> None:
     print_plain(f"{name}: {len(layout.rows[name][1]):,} images")
 
 
-@app.command()
+@app.command(
+    short_help="run a federation over the sites that are connected",
+    epilog="""\b
+Examples:
+  fedscal flower run --sites a,b,c --model model --out runs/first
+  fedscal flower run --sites a,b,c --model model --at-least 2 --wait 300
+  fedscal flower run --resume runs/first
+
+Keys are those of fedscal run: method=, rounds=, local_epochs=, seed= and so on; fedscal keys lists them.
+""",
+)
 def run(
     words: Words = None,
     sites: Annotated[str, typer.Option(metavar="a,b,c", help="The sites that take part.")] = "",
     model: Annotated[Path | None, typer.Option(metavar="MODEL", help="The source model.")] = None,
-    state: ServerState = Path("fedscal-server"),
+    state: ServerState = _STATE,
     out: Out = None,
     resume_dir: Annotated[
         Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the run in DIR.")
     ] = None,
     wait: Annotated[int, typer.Option(help="Seconds to wait for the sites.", min=1)] = 600,
+    at_least: Annotated[
+        int, typer.Option(metavar="N", help="Start with N or more of the sites after that time.", min=0)
+    ] = 0,
     round_timeout: Annotated[
         int, typer.Option(help="Seconds until a site that does not answer is given up.", min=1)
     ] = 3600,
     quiet: Quiet = False,
     allow_code: AllowCode = False,
 ) -> None:
-    """Run a federation over the sites that are connected; on the server's machine, by who started it."""
+    """Run a federation over the sites that are connected; on the server's machine, by who started it.
+
+    All sites that are named must be there; with --at-least, those that have come within --wait seconds are
+    the run's sites, and the others have no part in it.
+    """
     flower_program("flower-superlink")
+    if at_least and resume_dir:
+        raise UsageError("a run that is resumed goes on with its own sites: leave --at-least away.")
     given = {**gather(words), **({"source_model": str(model.resolve())} if model else {})}
     if sites:
         given["clients"] = PREFIX + sites.replace(",", "+")
@@ -178,24 +222,27 @@ def run(
         spec = RunSpec.make(**given)
         if not spec.clients.startswith(PREFIX):
             raise UsageError("give --sites a,b,c: the names of the sites that take part.")
+        if at_least > len(spec.clients.split("+")):
+            raise UsageError(f"--at-least {at_least}: {spec.clients.count('+') + 1} sites are named.")
         place = out or default_out(spec)
-    limits = {"wait": wait, "round-timeout": round_timeout}
+    limits = {"wait": wait, "round-timeout": round_timeout, "at-least": at_least}
     say = (lambda text: None) if quiet else print_plain
     endpoint = Endpoint.read(launch.local_folder(state))
-    with resumable(place, "fedscal flower run"):
+    elsewhere = "" if state == _STATE else f" --state {shlex.quote(str(state))}"
+    with resumable(place, f"fedscal flower run{elsewhere}"):
         say(f"run: {place}")
         launch.run_federation(endpoint, given, place, limits, resume_dir is not None, say)
     show(RunDirectory(place), report=True, quiet=quiet, as_json=False)
 
 
-@app.command("app")
+@app.command("app", short_help="print the sha256 of the Flower app that sites run")
 def app_() -> None:
     """Print the sha256 of the Flower app of this version: the only one that its sites run."""
     flower_program("flower-superlink")
     print_plain(files.sha256(installed_app()))
 
 
-@app.command()
+@app.command(short_help="run a whole federation on this machine, with digits")
 def demo(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new directory.")] = Path(
         "runs/demo-flower"

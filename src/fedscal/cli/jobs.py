@@ -54,7 +54,12 @@ def _keys_like(incomplete: str) -> list[str]:
 
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[RECIPE] [key=value ...]", show_default=False, autocompletion=_keys_like),
+    typer.Argument(
+        metavar="[RECIPE] [key=value ...]",
+        help="A recipe, by its file or name, and settings.",
+        show_default=False,
+        autocompletion=_keys_like,
+    ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Directory to write to.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -133,6 +138,16 @@ def resumable(place: Path, command: str = "fedscal run") -> AbstractContextManag
     return going_on_by(advice)
 
 
+def repeatable(what: str = "Finished runs are kept; go on by repeating") -> AbstractContextManager[None]:
+    """Name this very command if a signal ends it: repeated, it goes on."""
+    return going_on_by(lambda: f"{what}: {shortened(command_line())}")
+
+
+def command_line() -> str:
+    """Return the command as it was typed."""
+    return "fedscal " + shlex.join(sys.argv[1:])
+
+
 def _say_model(spec: RunSpec, quiet: bool) -> None:
     """Say in one line which network somebody's own images are shown to."""
     if quiet or spec.source_model or not is_folder(spec.benchmark):
@@ -202,12 +217,11 @@ def compare(
     out = out or Path("runs") / f"compare-{specs[0].benchmark}"
     cells = cells_of(specs, out)
     measured = compare_tables.find_baseline(cells, baseline)
-    command = "fedscal " + shlex.join(sys.argv[1:])
-    with going_on_by(lambda: f"Finished runs are kept; go on by repeating: {shortened(command)}"):
+    with repeatable():
         failed = execute_cells(cells, jobs, quiet or as_json, place=out)
     overall = compare_tables.overall_table(cells, measured)
     tables = compare_tables.all_tables(cells, overall)
-    path = compare_tables.write_results(cells, out, command, tables)
+    path = compare_tables.write_results(cells, out, command_line(), tables)
     finished = [cell.directory.path for cell in cells if cell.directory.finished]
     written = partial(write_comparison, finished, out / "comparison.html", overall)
     page = _page(written, quiet or as_json) if finished else None
@@ -289,12 +303,15 @@ def pretrain(
     if spec.source_model:
         raise UsageError("source_model is given: there is nothing to train.")
     _say_model(spec, quiet or as_json)
-    with progress(quiet or as_json) as shown:
+    anew = "Nothing of the training is kept; begin again"
+    with repeatable(anew), progress(quiet or as_json) as shown:
         from fedscal.experiment.experiment import Experiment
-        from fedscal.experiment.source import poorly_trained, source_model, training_epochs
+        from fedscal.experiment.source import poorly_trained, source_folder, source_model, training_epochs
 
         experiment = Experiment.build(spec)
         experiment.prepare(shown)
+        if not (quiet or as_json):
+            print_plain(f"model folder: {out or source_folder(experiment)}")
         shown.stage(f"source model: {spec.source}", training_epochs(experiment))
         source = source_model(experiment, shown)
         if poor := poorly_trained(source.accuracy, len(experiment.data.classes)):

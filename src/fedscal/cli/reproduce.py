@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedscal.cli import AllowCode
-from fedscal.cli.jobs import Json, Out, Quiet, end_with, execute_cells
+from fedscal.cli.jobs import Json, Out, Quiet, end_with, execute_cells, repeatable
 from fedscal.cli.output import print_json, print_plain, progress, show_tables
 from fedscal.core.errors import UsageError
 from fedscal.core.extras import from_extra
@@ -69,8 +69,10 @@ def reproduce(
         return Result(name, entries, copies, reasons)
 
     now().write(out)  # what cannot be written is better known before the first run than after it
-    cells = tables.distinct_cells(entries)
-    failed = execute_cells(cells, jobs, quiet or as_json, lambda: now().write(out)) if run and cells else []
+    cells, failed = tables.distinct_cells(entries), []
+    if run and cells:
+        with repeatable():
+            failed = execute_cells(cells, jobs, quiet or as_json, lambda: now().write(out), out)
     _show(now(), out, quiet, as_json)
     end_with(failed, len(cells))
 

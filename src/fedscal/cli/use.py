@@ -94,6 +94,7 @@ def predict(
     if out is None:
         problems = write_csv(ask(classifier, paths), sys.stdout)
     else:
+        files.make_dir(out.parent)
         with files.writing(out), out.open("w", newline="") as file:
             problems = write_csv(_shown(ask(classifier, paths), len(paths)), file)
         print_plain(str(out))
@@ -153,9 +154,12 @@ def _renewed(run: Path) -> Path | None:
 def export(
     model: Model,
     format_: Annotated[Format, typer.Option("--format", help="onnx or safetensors.")] = Format.ONNX,
-    out: Annotated[Path | None, typer.Option("--out", help="The file to write.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The file to write; if not given, named like the model.")
+    ] = None,
     site: Site = "",
     network: Network = "",
+    force: Annotated[bool, typer.Option("--force", help="Write over other files that are there.")] = False,
     allow_code: AllowCode = False,
 ) -> None:
     """Write a model for other programs, with a model card (.md) beside it.
@@ -164,5 +168,5 @@ def export(
     """
     from fedscal.deploy import use
 
-    made = use.export(model, out, to=format_.value, site=site, network=network, say=_warn)
+    made = use.export(model, out, to=format_.value, site=site, network=network, force=force, say=_warn)
     print_plain(f"{made.card}\n{made.note}")

@@ -22,6 +22,7 @@ from fedscal.core.errors import DirectoryBusy, OutOfSpace, UsageError
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 _NO_ROOM |= {errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP}
+_IN_THE_WAY = (NotADirectoryError, IsADirectoryError, FileExistsError)
 # A run may be told to write to a directory that holds other things: no other program uses this ending.
 _UNFINISHED = ".fedscal-tmp"
 _LOCK = ".lock"
@@ -63,18 +64,24 @@ def _trusted() -> set[int]:
     return {os.geteuid(), 0}
 
 
+def fault(path: Path, what: str, otherwise: str) -> str:
+    """Say what is wrong with a path that a user gave: there is nothing, or not what was expected."""
+    return f"{path} {otherwise}" if os.path.exists(path) else f"there is no {what} {path}."
+
+
 @contextmanager
 def writing(path: Path, size: int = 0) -> Iterator[None]:
     """Turn "no space", "read-only" and their like into one sentence that names the path."""
     try:
         yield
     except OSError as error:
-        if error.errno not in _NO_ROOM and not isinstance(error, NotADirectoryError | FileExistsError):
+        if error.errno not in _NO_ROOM and not isinstance(error, _IN_THE_WAY):
             raise
         need = f" ({size:,} bytes needed)" if size else ""
+        taken = isinstance(error, _IN_THE_WAY)
+        mend = "Choose another name" if taken else "Free space or choose another directory"
         raise OutOfSpace(
-            f"cannot write {path}{need}: {error.strerror}. Free space or choose another directory; "
-            "what was there before is intact."
+            f"cannot write {path}{need}: {error.strerror}. {mend}; what was there before is intact."
         ) from error
 
 
@@ -150,9 +157,14 @@ def read_verified(path: Path, sha256: str | None, most: int = 16_000_000_000) ->
         return file.read()
 
 
+def as_json(value: Any) -> bytes:
+    """Return JSON as it is written: for people too."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write JSON atomically."""
-    write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+    write_bytes(path, as_json(value))
 
 
 def write_dir(path: Path, files: Mapping[str, bytes]) -> None:
@@ -171,6 +183,26 @@ def write_dir(path: Path, files: Mapping[str, bytes]) -> None:
             shutil.rmtree(staging, ignore_errors=True)
             raise
         sync_dir(path.parent)
+
+
+def remove_dir(path: Path) -> None:
+    """Remove a directory so that it is gone at once, if it is there."""
+    going = path.with_name(f".{path.name}{_UNFINISHED}")
+    with writing(path), contextlib.suppress(FileNotFoundError):
+        os.rename(path, going)
+    shutil.rmtree(going, ignore_errors=True)
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of all files in a directory."""
+    return sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())
+
+
+def mark_used(path: Path) -> None:
+    """Note by its time that something of the cache was used; a cache that may only be read has no notes."""
+    if cache_dir() in path.parents:
+        with contextlib.suppress(OSError):
+            os.utime(path)
 
 
 def remove_unfinished(*folders: Path) -> None:

@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["PIL", "F", "Image", "ImageDraw", "ImageFont", "np", "safetensors_torch", "torch"]
+__all__ = ["PIL", "F", "Image", "ImageDraw", "ImageFont", "features", "np", "safetensors_torch", "torch"]
 
 
 class _Lazy:
@@ -32,13 +32,14 @@ if TYPE_CHECKING:
     import safetensors.torch as safetensors_torch
     import torch
     import torch.nn.functional as F
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image, ImageDraw, ImageFont, features
 else:
     F = _Lazy("torch.nn.functional")
     Image = _Lazy("PIL.Image")
     ImageDraw = _Lazy("PIL.ImageDraw")
     ImageFont = _Lazy("PIL.ImageFont")
     PIL = _Lazy("PIL")
+    features = _Lazy("PIL.features")
     np = _Lazy("numpy")
     safetensors_torch = _Lazy("safetensors.torch")
     torch = _Lazy("torch")

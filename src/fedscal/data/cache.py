@@ -70,6 +70,7 @@ def prepare(benchmark: Benchmark, progress: Progress | None = None) -> Path:
         benchmark.folder.prepare(progress)
     elif _manifest(directory) is None:
         _build_unless(lambda: _manifest(directory) is not None, benchmark)
+    files.mark_used(directory)
     return directory
 
 
@@ -148,9 +149,14 @@ def status(benchmark: Benchmark) -> Status:
     return Status(directory, built=True, images=manifest.images, bytes=size, damaged=damaged)
 
 
-def _directory(benchmark: Benchmark) -> Path:
+def entry_name(benchmark: Benchmark) -> str:
+    """Return the name of a benchmark's directory in the cache."""
     content = f"-{files.sha256(benchmark.content.encode())[:_KEY]}" if benchmark.content else ""
-    return files.cache_dir("data", f"{benchmark.name}-v{benchmark.version}{content}")
+    return f"{benchmark.name}-v{benchmark.version}{content}"
+
+
+def _directory(benchmark: Benchmark) -> Path:
+    return files.cache_dir("data", entry_name(benchmark))
 
 
 def with_content(benchmark: Benchmark) -> Benchmark:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedscal.core import files
+from fedscal.core.documents import read_json
 from fedscal.core.lazy import torch
 from fedscal.core.rng import stream
 from fedscal.core.types import Images, Progress, Views
@@ -30,8 +31,18 @@ if TYPE_CHECKING:
 _BATCH = 16
 _THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _BYTES = 4
+_MADE_OF = "images.json"
 Trunk = Callable[["Tensor"], "Tensor"]
 """From normalised images to features (n, width), or what else the first trained layer takes."""
+
+
+def images_of(folder: Path) -> tuple[str, str]:
+    """Return the name and the key of the images that kept features are of, as far as it is known."""
+    try:
+        noted = dict(read_json(folder / _MADE_OF))
+    except (OSError, ValueError):
+        return "", ""
+    return str(noted.get("name", "")), str(noted.get("images", ""))
 
 
 @dataclass(frozen=True)
@@ -87,6 +98,8 @@ class FeatureBank:
             if not path.exists() or path.stat().st_size != size:
                 files.check_room(folder.parent, size, f"the features of {name}")
                 self._build(folder, images, name, progress, size)
+                files.write_json(folder / _MADE_OF, {"name": name, "images": key})
+        files.mark_used(folder)
         return MappedImages.open(path, shape, torch.float32)
 
     def _build(self, folder: Path, images: Images, name: str, progress: Progress | None, size: int) -> None:

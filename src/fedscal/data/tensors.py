@@ -81,7 +81,10 @@ def _gathered(site: str, given: SiteImages) -> tuple[Tensor, Tensor | None]:
     batches = [given] if isinstance(given, torch.Tensor | tuple) else list(given)
     pairs = [batch if isinstance(batch, tuple | list) else (batch,) for batch in batches]
     if not pairs or not all(isinstance(part, torch.Tensor) for pair in pairs for part in pair[:2]):
-        raise DataRefused(f"{shown(site)}: neither a tensor of images nor batches of them.")
+        raise DataRefused(
+            f"{shown(site)}: neither a tensor of images nor batches of them; torch.from_numpy makes one of "
+            "an array."
+        )
     pixels = torch.cat([_pixels(site, pair[0]) for pair in pairs])
     labelled = all(len(pair) > 1 for pair in pairs)
     return pixels, torch.cat([pair[1] for pair in pairs]) if labelled else None
@@ -103,9 +106,18 @@ def _pixels(site: str, images: Tensor) -> Tensor:
 
 def _labels(site: str, truth: Tensor, images: int, classes: int) -> Tensor:
     truth = truth.detach().cpu()
-    whole = not truth.is_floating_point() and truth.shape == (images,)
-    if not whole or not bool(((truth >= 0) & (truth < classes)).all()):
-        raise DataRefused(f"{site}: labels are one number from 0 to {classes - 1} an image; name classes=.")
+    if not classes:
+        raise UsageError(f"{site} has labels: classes=[...] names what they mean, from 0 on.")
+    if truth.is_floating_point() or truth.shape != (images,):
+        raise DataRefused(
+            f"{site}: labels are one whole number an image, {images} here, not {truth.dtype} of "
+            f"{tuple(truth.shape)}."
+        )
+    if not bool(((truth >= 0) & (truth < classes)).all()):
+        span = f"{int(truth.min())} to {int(truth.max())}"
+        raise DataRefused(
+            f"{site}: labels of {classes} classes are from 0 to {classes - 1}, and these from {span}."
+        )
     return truth.long()
 
 
@@ -137,6 +149,7 @@ def tensors_benchmark(name: str) -> Benchmark:
     manifest = _read(_folder(name)) if key.isalnum() else None
     if manifest is None:
         raise UsageError(f"{shown(name)}: no such tensors in the cache; give them to fedscal.adapt again.")
+    files.mark_used(_folder(name))
     return Benchmark(
         name=name,
         title="own tensors",

@@ -29,9 +29,15 @@ _LIMITS = (
 )
 
 
-def card_text(classifier: Classifier, run: Run | None) -> str:
-    """Return the card as Markdown, with the results of the model's run if there is one."""
-    parts = [*_identity(classifier, run), *_input(classifier)]
+def card_text(classifier: Classifier, run: Run | None, site: str = "") -> str:
+    """Return the card as Markdown, with the results of the model's run if there is one.
+
+    Args:
+        classifier: the model.
+        run: its run.
+        site: whose statistics it was given.
+    """
+    parts = [identity(classifier, run, site), *_input(classifier)]
     if run:
         parts += [
             *_results(classifier, run),
@@ -77,20 +83,23 @@ def _audit_of(classifier: Classifier, run: Run) -> Audit | None:
     return found if found and found.model_sha256 == classifier.card.weights_sha256 else None
 
 
-def _identity(classifier: Classifier, run: Run | None) -> Iterator[str]:
+def identity(classifier: Classifier, run: Run | None, site: str = "") -> str:
+    """Return the beginning of a card: the same for every export of one model, whatever is known of it."""
     card = classifier.card
     registered = METHODS.get(card.method or "")
     method = registered.title if registered else card.method or "source model"
-    yield "# Model card: " + as_markdown(f"{method} from {card.source or 'an unnamed source'}")
+    title = "# Model card: " + as_markdown(f"{method} from {card.source or 'an unnamed source'}")
     facts = {
         "Network": card.model,
         "Adapted by": f"{method}, {run.fact('adaptation')}, {card.round} rounds" if run else "",
         "Weights sha256": card.weights_sha256,
+        "Statistics": f"those of the site {site}" if site else "",
         "Source model sha256": _source_hash(classifier),
         "Accuracy on held-out source images": _source_accuracy(run),
         "Written by": f"fedscal {run.fact('version')}" if run else "",
     }
-    yield _list(as_markdown(f"{name}: {value}") for name, value in facts.items() if value)
+    listed = _list(as_markdown(f"{name}: {value}") for name, value in facts.items() if value)
+    return f"{title}\n\n{listed}"
 
 
 def _source_hash(classifier: Classifier) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedscal.core import files
 from fedscal.core.errors import DataRefused
 from fedscal.core.table import Table
 from fedscal.core.text import count
@@ -83,9 +84,9 @@ class Predictions(Sequence[Answer]):
 
 def files_at(path: Path) -> list[Path]:
     """Return the image files at or below a path; refuse a path without any."""
-    paths = [path] if path.is_file() else image_files(path)
+    paths = [path] if path.is_file() else image_files(path) if path.is_dir() else []
     if not paths:
-        raise DataRefused(f"{path} holds no image files.")
+        raise DataRefused(files.fault(path, "file or folder", "holds no image files."))
     return paths
 
 
@@ -95,13 +96,17 @@ def ask(classifier: Classifier, paths: Sequence[Path]) -> Iterator[Answer]:
         yield from _batch(classifier, paths[start : start + _BATCH])
 
 
-def ask_tensor(classifier: Classifier, pixels: Tensor) -> Iterator[Answer]:
-    """Yield an answer for each uint8 image (n, C, H, W) of a tensor."""
+def refuse_misfit(classifier: Classifier, pixels: Tensor) -> None:
+    """Refuse pixels that are not of the model's kind and shape."""
     if pixels.dtype != torch.uint8 or tuple(pixels.shape[1:]) != classifier.shape:
         size = " x ".join(map(str, classifier.shape))
         raise DataRefused(
             f"the model takes uint8 images (n, {size}), not {pixels.dtype} of {tuple(pixels.shape)}."
         )
+
+
+def ask_tensor(classifier: Classifier, pixels: Tensor) -> Iterator[Answer]:
+    """Yield an answer for each uint8 image (n, C, H, W) of a tensor."""
     chances = [classifier.probabilities(batch).max(dim=1) for batch in torch.split(pixels, _BATCH)]
     pairs = [(c, n) for sure, number in chances for c, n in zip(sure.tolist(), number.tolist(), strict=True)]
     for row, (confidence, number) in enumerate(pairs):

@@ -7,25 +7,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from fedscal.core import files
+from fedscal.core import files, weights
 from fedscal.core.convert import dump
 from fedscal.core.errors import UsageError, shown, some
 from fedscal.core.rng import stream
 from fedscal.deploy.audit import audit as ask_labelled
 from fedscal.deploy.audit import trained_files
-from fedscal.deploy.card import card_text, doubts, run_of
+from fedscal.deploy.card import card_text, doubts, identity, run_of
 from fedscal.deploy.classifier import Classifier
 from fedscal.deploy.onnx import export_onnx, require_onnx
-from fedscal.deploy.predict import Predictions, ask, ask_tensor, files_at
+from fedscal.deploy.predict import Predictions, ask, ask_tensor, files_at, refuse_misfit
 from fedscal.deploy.site import doubt_images, sites_of, use_images, use_site
 from fedscal.experiment.audits import AUDIT, Audit
 from fedscal.experiment.run_directory import RunDirectory
+from fedscal.models.store import model_files
 
 Model = Classifier | RunDirectory | Path | str
 """A loaded model, a run, or the path of a run directory or of a model's file."""
@@ -74,6 +75,8 @@ def predict(
     """
     classifier = load(model, device)
     asked = images if isinstance(images, Tensor) else files_at(Path(images))
+    if isinstance(asked, Tensor):
+        refuse_misfit(classifier, asked)
     for text in reservations(classifier):
         _warn(text)
     note, doubt = take_statistics(classifier, asked, site)
@@ -135,6 +138,7 @@ def export(
     to: str = "onnx",
     site: str = "",
     network: str = "",
+    force: bool = False,
     say: Callable[[str], None] = _warn,
 ) -> Exported:
     """Write a model for other programs, with a model card (.md) beside it.
@@ -147,6 +151,8 @@ def export(
         to: onnx or safetensors.
         site: with the statistics that the run kept for this site.
         network: see ``load``.
+        force: write over files that are there, whatever they are; if not, only over an earlier export of the
+            same model.
         say: who is told what speaks against the model.
     """
     if to not in FORMATS:
@@ -159,11 +165,11 @@ def export(
     if site:
         use_site(classifier, site)
     stem = f"{classifier.path.stem}-{site}" if site else classifier.path.stem
-    path = Path(out) if out else Path(f"{stem}.{to}")
-    if not out:
-        _refuse_anothers(path, classifier)
-    card = card_text(classifier, run_of(classifier)).encode()
-    note = _as_onnx(classifier, path) if to == "onnx" else _as_safetensors(classifier, path)
+    path, run = Path(out) if out else Path(f"{stem}.{to}"), run_of(classifier)
+    if not force:
+        _refuse_others(path, to, identity(classifier, run, site))
+    card = card_text(classifier, run, site).encode()
+    note = _as_onnx(classifier, path) if to == "onnx" else _as_safetensors(classifier, path, site)
     files.write_bytes(path.with_suffix(".md"), card)  # last: no card without its model
     return Exported(path, path.with_suffix(".md"), note)
 
@@ -174,13 +180,16 @@ def _siteless(classifier: Classifier, site: str) -> Iterator[str]:
         yield f"with the source's statistics; --site gives it those of {some(known, 3)}"
 
 
-def _refuse_anothers(path: Path, classifier: Classifier) -> None:
-    """Refuse a name that was not asked for if it is taken, unless by an earlier export of the same model."""
-    taken = [file for file in (path, path.with_suffix(".md"), path.with_suffix(".json")) if file.exists()]
-    card = path.with_suffix(".md")
-    same = card.is_file() and classifier.card.weights_sha256 in card.read_text(errors="replace")
+def _refuse_others(path: Path, to: str, own: str) -> None:
+    """Refuse to write over what is no earlier export of the same model, which its card tells."""
+    card, table = path.with_suffix(".md"), [path.with_suffix(".json")] if to == "safetensors" else []
+    taken = [file for file in (path, card, *table) if file.exists()]
+    same = card.is_file() and own in card.read_text(errors="replace")
     if taken and not same:
-        raise UsageError(f"{taken[0]} is there already, and not of this model; give another name with --out.")
+        raise UsageError(
+            f"{taken[0]} is there already, and not of this model; give another --out, or --force to write "
+            "over it (force=True in Python)."
+        )
 
 
 def _as_onnx(classifier: Classifier, path: Path) -> str:
@@ -190,7 +199,15 @@ def _as_onnx(classifier: Classifier, path: Path) -> str:
     return f"{path}: same class on {_CHECKED} images, logits within {gap:.1g} of the model's"
 
 
-def _as_safetensors(classifier: Classifier, path: Path) -> str:
-    files.write_bytes(path, classifier.path.read_bytes())
-    files.write_json(path.with_suffix(".json"), dump(classifier.card))
-    return f"{path}\n{path.with_suffix('.json')}"
+def _as_safetensors(classifier: Classifier, path: Path, site: str) -> str:
+    """Write a model as it came, or a site's as one that keeps the site's statistics whatever it is shown."""
+    card = path.with_suffix(".json")
+    if site:
+        kept = replace(classifier.card, statistics_prior=None, class_shares=None)
+        state = weights.snapshot(classifier.module.network.state_dict())
+        data, table = model_files(path.stem, state, kept).values()
+    else:
+        data, table = classifier.path.read_bytes(), files.as_json(dump(classifier.card))
+    files.write_bytes(path, data)
+    files.write_bytes(card, table)
+    return f"{path}\n{card}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from fedscal.core import files
 from fedscal.core.convert import Misfit, convert, in_short
 from fedscal.core.documents import read_json, read_toml
 from fedscal.core.errors import UsageError
@@ -79,7 +80,8 @@ def load_run(path: Path, growing: bool = False) -> Run:
         UsageError: If the directory holds nothing of a run.
     """
     if not any((path / name).is_file() for name in FILES):
-        raise UsageError(f"{path} is not a run directory: it holds none of {', '.join(FILES)}.")
+        lacking = f"is not a run directory: it holds none of {', '.join(FILES)}."
+        raise UsageError(files.fault(path, "run directory", lacking))
     notes: list[str] = []
     summary = _document(path / "summary.json", RunSummary, notes)
     return Run(

@@ -112,10 +112,14 @@ def _spec(
     **keys: Any,
 ) -> RunSpec:
     """Return the spec of what a program has at hand."""
+    if not isinstance(model, nn.Module | Path | str):
+        raise UsageError(f"adapt takes an nn.Module, or a model's path or name, not {type(model).__name__}.")
     data = keep_tensors(sites, classes) if isinstance(sites, Mapping) else str(sites)
     if isinstance(model, nn.Module):
         if keys.setdefault("workers", 1) != 1:
             raise UsageError(f"workers={keys['workers']}: {_ONE_PROCESS}.")
+        if not isinstance(sites, Mapping) and not Path(sites).is_dir():
+            raise UsageError(files.fault(Path(sites), "folder", "is not a folder of sites."))
         shape, views = _seen(data, mean, std, int(keys.pop("image_size", 0)) or _SIDE)
         model = _kept(model, shape, classes, views)
     if isinstance(model, Path) or (model not in MODELS and Path(model).exists()):

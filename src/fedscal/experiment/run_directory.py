@@ -102,7 +102,8 @@ class RunDirectory:
     def spec(self) -> RunSpec:
         """Read the spec of the run in this directory."""
         if not self.started:
-            raise UsageError(f"{self.path} holds no run: there is no spec.toml.")
+            lacking = "holds no run: there is no spec.toml."
+            raise UsageError(files.fault(self.path, "run directory", lacking))
         return RunSpec.make(**read_recipe(self.path / "spec.toml"))
 
     def differences(self, experiment: Experiment) -> list[str]:
@@ -119,7 +120,8 @@ class RunDirectory:
 
     def elsewhere(self) -> list[str]:
         """Say in what this machine differs from the one that the run was begun on."""
-        return differences(self._begun_with(), machine(self.spec()))
+        spec = self.spec()  # first: it says if there is no run
+        return differences(self._begun_with(), machine(spec))
 
     def _begun_with(self) -> Environment:
         return _typed(self.path / "environment.json", Environment, self.how_to_start_anew())

@@ -20,6 +20,7 @@ from fedscal.data.labels import known_labels
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.pretrain import Epoch, SourceTraining, pretrain
+from fedscal.experiment.spec import RunSpec
 from fedscal.models.device import computes_in_bfloat16, find_device
 from fedscal.models.registry import fingerprint
 from fedscal.models.store import find_model, load_model, model_files
@@ -67,26 +68,25 @@ def source_model(experiment: Experiment, progress: Callback | None = None) -> So
 
     ``progress`` is told how training goes.
     """
-    spec = experiment.spec
-    if spec.source_model:
-        return given_model(Path(spec.source_model))
-    recipe = SourceTraining(
-        epochs=training_epochs(experiment),
-        lr=spec.pretrain_lr,
-        views=spec.pretrain_views,
-        dropout=spec.pretrain_dropout,
-    )
-    identity = _identity(experiment, recipe)
-    folder = files.cache_dir("source", files.sha256(json.dumps(identity, sort_keys=True).encode())[:20])
+    if experiment.spec.source_model:
+        return given_model(Path(experiment.spec.source_model))
+    folder = source_folder(experiment)
     with files.one_builder(folder.parent / f".{folder.name}"):
         try:
             weights, card = load_model(folder, "model")
             gaussians, _ = load_model(folder, "gaussians")
+            files.mark_used(folder)
             return SourceModel(
                 weights, gaussians, folder, card.source_accuracy, card.seconds or 0.0, cached=True
             )
         except ModelRefused:
-            return _train(experiment, recipe, identity, folder, progress)
+            return _train(experiment, folder, progress)
+
+
+def source_folder(experiment: Experiment) -> Path:
+    """Return where the cache keeps the source model of a run, trained or not."""
+    identity = _identity(experiment)
+    return files.cache_dir("source", files.sha256(json.dumps(identity, sort_keys=True).encode())[:20])
 
 
 def training_epochs(experiment: Experiment) -> int:
@@ -103,6 +103,7 @@ def given_model(path: Path) -> SourceModel:
     """Load a source model that somebody trained."""
     path = find_model(path)
     weights, card = load_model(path.parent, path.stem)
+    files.mark_used(path.parent)  # it may be one of the cache
     try:
         gaussians = load_model(path.parent, "gaussians")[0]
     except ModelRefused:  # only DualAdapt needs them, and says so
@@ -110,14 +111,14 @@ def given_model(path: Path) -> SourceModel:
     return SourceModel(weights, gaussians, path, card.source_accuracy, 0.0, cached=True)
 
 
-def _identity(experiment: Experiment, recipe: SourceTraining) -> dict[str, Any]:
+def _identity(experiment: Experiment) -> dict[str, Any]:
     """Return everything that can move a bit of the source model."""
     spec = experiment.spec
     return {
         "data": cache.content_digest(experiment.data),
         "source": spec.source,
         "model": spec.model,
-        "recipe": _recipe(recipe),
+        "recipe": _unlike_paper(_recipe(experiment)),
         "seed": spec.seed,
         "threads": spec.threads,
         "torch": torch.__version__,
@@ -125,7 +126,17 @@ def _identity(experiment: Experiment, recipe: SourceTraining) -> dict[str, Any]:
     }
 
 
-def _recipe(recipe: SourceTraining) -> dict[str, Any]:
+def _recipe(experiment: Experiment) -> SourceTraining:
+    spec = experiment.spec
+    return SourceTraining(
+        epochs=training_epochs(experiment),
+        lr=spec.pretrain_lr,
+        views=spec.pretrain_views,
+        dropout=spec.pretrain_dropout,
+    )
+
+
+def _unlike_paper(recipe: SourceTraining) -> dict[str, Any]:
     """Return a recipe, without what is as in the paper and was no part of recipes once."""
     paper = {"views": "weak", "dropout": 0.0}
     return {name: value for name, value in asdict(recipe).items() if paper.get(name) != value}
@@ -149,13 +160,7 @@ def _unusual(experiment: Experiment) -> dict[str, Any]:
     return {key: value for key, value in differs.items() if value}
 
 
-def _train(
-    experiment: Experiment,
-    recipe: SourceTraining,
-    identity: dict[str, Any],
-    folder: Path,
-    progress: Callback | None,
-) -> SourceModel:
+def _train(experiment: Experiment, folder: Path, progress: Callback | None) -> SourceModel:
     spec, data = experiment.spec, experiment.data
     started = time.perf_counter()
 
@@ -170,13 +175,14 @@ def _train(
             experiment.images(spec.source),
             known_labels(data, spec.source),
             experiment.views,
-            recipe,
+            _recipe(experiment),
             spec.seed,
             tell if progress else None,
             cache.groups(data, spec.source),
             spec.micro_batch,
         )
     seconds = time.perf_counter() - started
+    identity = _identity(experiment)
     card = replace(experiment.card, source_accuracy=made.accuracy, seconds=seconds, made_from=identity)
     gaussians = model_files("gaussians", made.gaussians, experiment.card)
     files.write_dir(folder, {**model_files("model", made.weights, card), **gaussians})

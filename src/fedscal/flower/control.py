@@ -15,12 +15,14 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.common.constant import Status
 from flwr.common.serde import fab_to_proto, user_config_to_proto
 from flwr.proto.control_pb2 import (
+    ListNodesRequest,
     ListRunsRequest,
     RegisterNodeRequest,
     StartRunRequest,
     StopRunRequest,
     StreamLogsRequest,
 )
+from flwr.supercore.constant import NodeStatus
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.error import FlowerError
 from flwr.supercore.fab import Fab
@@ -76,6 +78,11 @@ class Control:
             if _KNOWN not in error.response.text:
                 raise ProcessEnded(f"{name} cannot be registered: {_reason(error)}") from error
 
+    def online(self) -> list[str]:
+        """Return the names of the sites that are connected."""
+        nodes = self._client.ListNodes(ListNodesRequest()).nodes_info
+        return [node.name for node in nodes if node.status == NodeStatus.ONLINE]
+
     def start(self, config: Mapping[str, Any]) -> int:
         """Start a run of the installed app; return its number."""
         fab = Fab(files.sha256(installed_app()), installed_app(), {})
@@ -120,6 +127,15 @@ class Control:
         """Stop a run; a server that is not there has none."""
         with contextlib.suppress(httpx.HTTPError):
             self._client.StopRun(StopRunRequest(run_id=run))
+
+
+def online(endpoint: Endpoint) -> list[str] | None:
+    """Return the names of the connected sites, "" for one without; None while SuperLink is not there."""
+    try:
+        with Control(endpoint) as control:
+            return control.online()
+    except httpx.HTTPError:
+        return None
 
 
 def refuse_open_control(endpoint: Endpoint) -> None:

@@ -13,7 +13,8 @@ from fedscal.experiment.source import source_model
 from fedscal.experiment.spec import RunSpec
 from fedscal.flower.certificates import make_certificates
 from fedscal.flower.endpoint import HOST, Endpoint, free_port
-from fedscal.flower.launch import Address, Log, local_folder, run_federation
+from fedscal.flower.launch import Address, local_folder, run_federation
+from fedscal.flower.output import Say
 from fedscal.flower.processes import RunningProcess, process_group, wait_for
 
 _DATA = {"benchmark": "digits", "source": "mnist"}
@@ -22,17 +23,17 @@ _LIMITS = {"wait": 300, "round-timeout": 300}
 _RETRY = 5
 
 
-def demo(folder: Path, sites: int, log: Log) -> Path:
+def demo(folder: Path, sites: int, say: Say) -> Path:
     """Adapt a model of mnist to sites with digits of two other kinds; return the run's directory."""
     data: dict[str, Any] = {**_DATA, "clients_per_domain": (sites + 1) // 2}
     experiment = Experiment.build(RunSpec.make(**data))
-    log("source model: mnist")
+    say("source model: mnist")
     model = source_model(experiment).path
     names = experiment.clients_of_data().clients[:sites]
     with federation(folder, names, data, model) as endpoint:
-        log(f"{len(names)} sites and a server; their output is in {folder}/*.log")
+        say(f"{len(names)} sites and a server; what they say is in {folder}/*.log")
         keys = {**_RUN, "source_model": str(model), "clients": "flower:" + "+".join(names)}
-        run_federation(endpoint, keys, folder / "run", _LIMITS, resume=False, log=log)
+        run_federation(endpoint, keys, folder / "run", _LIMITS, resume=False, say=say)
     return folder / "run"
 
 

@@ -41,7 +41,9 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message
 
 from fedscal.core import files
+from fedscal.core.text import duration
 from fedscal.flower.endpoint import Endpoint
+from fedscal.flower.output import LOG_FORMAT, tell, tell_warnings
 from fedscal.flower.processes import allowed_hashes, end_with_parent, flower_program, read_site_file
 
 _log = logging.getLogger("fedscal.executor")
@@ -79,7 +81,7 @@ def serve(endpoint: Endpoint, execute: Callable[[str, Task], None]) -> None:
             try:
                 answer = client.AcquireTask(wanted)
             except httpx.HTTPError as error:  # its peer on this machine is being started again
-                _log.warning("no tasks: %s", error)
+                _log.info("no tasks: %s", error)
                 continue
             if not answer.token:
                 time.sleep(_POLL)
@@ -87,7 +89,7 @@ def serve(endpoint: Endpoint, execute: Callable[[str, Task], None]) -> None:
             try:
                 execute(answer.token, answer.task)
             except Exception:
-                _log.exception("task %d failed", answer.task.task_id)
+                _log.exception("a request was given up (task %d)", answer.task.task_id)
 
 
 def refusal(task: Task, kind: TaskType, fab_hash: str, allowed: Collection[str]) -> str:
@@ -152,7 +154,23 @@ def site(folder: Path, endpoint: Endpoint) -> None:
     importlib.import_module("torch._dynamo")
     allowed = allowed_hashes(described["apps"])
     _log.info("site %s executes the apps %s", service.client, ", ".join(sorted(h[:12] for h in allowed)))
-    serve(endpoint, at_site(endpoint, allowed, lambda message: handle_message(lambda: service, message)))
+    tell("ready to work")
+    answer = telling(lambda message: handle_message(lambda: service, message))
+    serve(endpoint, at_site(endpoint, allowed, answer))
+
+
+def telling(answer: Callable[[Message], Message]) -> Callable[[Message], Message]:
+    """Tell people of the rounds that a site takes part in; failures are logged where they happen."""
+
+    def told(message: Message) -> Message:
+        started = time.monotonic()
+        reply = answer(message)
+        if message.metadata.message_type == "train":
+            spent = duration(time.monotonic() - started)
+            tell(f"round {message.metadata.group_id}: answered after {spent}")
+        return reply
+
+    return told
 
 
 # ---------------------------------------------------------------------------------------------- a server
@@ -195,8 +213,9 @@ def _fail(client: RuntimeHttpClient, details: str) -> None:
 
 def main(argv: Sequence[str]) -> None:
     """Execute tasks until ended."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(format=LOG_FORMAT)
     logging.getLogger("fedscal").setLevel(logging.INFO)
+    tell_warnings()
     end_with_parent()
     endpoint = Endpoint.read(Path(argv[-1]))
     if argv[0] == "site":

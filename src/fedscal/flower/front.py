@@ -28,6 +28,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedscal.core.documents import read_json
 from fedscal.flower.endpoint import HOST, Endpoint
+from fedscal.flower.output import LOG_FORMAT
 from fedscal.flower.processes import end_with_parent
 
 _log = logging.getLogger("fedscal.front")
@@ -289,7 +290,7 @@ def nginx_config(host: str, port: int, keys: Path | None, endpoint: Endpoint) ->
 
 def main() -> None:
     """Serve what a file describes."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(format=LOG_FORMAT)
     end_with_parent()
     asyncio.run(serve(Config(**read_json(Path(sys.argv[1])))))
 

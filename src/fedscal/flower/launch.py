@@ -14,7 +14,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,8 @@ from fedscal.core.extras import from_extra
 from fedscal.data.remote import site_name
 from fedscal.experiment.spec import RunSpec
 from fedscal.flower.endpoint import HOST, Endpoint, reachable
+from fedscal.flower.output import Output, Say
+from fedscal.flower.presence import Presence
 from fedscal.flower.processes import (
     ENDED,
     SITE_FILE,
@@ -43,7 +45,6 @@ _START = 300.0
 _CHECK, _LOST = 5.0, 60.0
 """Seconds between two checks of a node's heartbeat, and without one until its connection is lost."""
 _SERVER_FILES = {"certificate": "server.crt", "key": "server.key"}
-Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Address:
 
 
 def run_server(
-    keys: Path | None, host: str, port: int, state: Path, log: Log, front: str = "built-in"
+    keys: Path | None, host: str, port: int, state: Path, say: Say, front: str = "built-in"
 ) -> None:
     """Run the server until it is ended: SuperLink on loopback, who executes its runs, and a front.
 
@@ -98,14 +99,15 @@ def run_server(
     listens at host and port; ``state`` is where the server keeps its database and its secrets.
     """
     with from_extra("flower", "fedscal flower server"):
-        from fedscal.flower.control import Control, refuse_open_control
+        from fedscal.flower.control import Control, online, refuse_open_control
     address = Address("127.0.0.1" if host == "0.0.0.0" else host, port, keys / "ca.crt" if keys else None)
     if address.open():
         raise UsageError(f"port {port} of {address.host} is in use: end what listens there, or give --port.")
     with files.only_process(state), supervised() as parts:
+        output = Output(say, state / "server.log")
         endpoint, env = Endpoint.create(local_folder(state)), environment(state / "flwr")
         parts.append(SupervisedProcess(_superlink(endpoint, state, signed=keys is not None), env))
-        wait_for(endpoint.open, parts[0].start(log), _START)
+        wait_for(endpoint.open, parts[0].start(output), _START)
         refuse_open_control(endpoint)
         with Control(endpoint) as control:
             names = control.register_all(keys) if keys else []
@@ -114,10 +116,10 @@ def run_server(
             SupervisedProcess(FRONTS[front](host, port, keys, endpoint), env),
         ]
         for part in parts[1:]:
-            running = part.start(log)
+            running = part.start(output)
         wait_for(address.open, running, _START)
-        log(f"server ready at {host}:{port}" + (f", keys of {', '.join(names)}" if names else ""))
-        supervise(parts, log)
+        output.say(f"server ready at {host}:{port}" + (f", keys of {', '.join(names)}" if names else ""))
+        supervise(parts, output, Presence(names, lambda: online(endpoint), output.say).look)
 
 
 def local_folder(state: Path) -> Path:
@@ -163,7 +165,7 @@ def describe_site(
     own = dict(keys)
     if data is not None:
         if not data.is_dir():
-            raise UsageError(f"{data} is not a folder.")
+            raise UsageError(files.fault(data, "folder", "is not a folder."))
         # A folder of one client, named like the site: the same layout as clients=DIR on one machine.
         link = files.make_dir(state / "clients") / site_name(name)
         link.unlink(missing_ok=True)
@@ -173,7 +175,7 @@ def describe_site(
     return RunSpec.make(**own)
 
 
-def run_site(state: Path, address: Address, key: Path | None, port: int, retry: float, log: Log) -> None:
+def run_site(state: Path, address: Address, key: Path | None, port: int, retry: float, say: Say) -> None:
     """Run a site until it is ended: a SuperNode without images, and the executor that holds them.
 
     A server that does not admit the site, or not yet, is asked again every ``retry`` seconds; 0: never.
@@ -182,6 +184,7 @@ def run_site(state: Path, address: Address, key: Path | None, port: int, retry: 
     if port and reachable(HOST, port):
         raise UsageError(f"port {port} of this machine is in use: give another --port, or none.")
     with files.only_process(state), supervised() as parts:
+        output = Output(say, state / "site.log")
         endpoint = Endpoint.create(local_folder(state), port)
         heartbeat = Heartbeat(endpoint.folder / "heartbeat", address)
         node = _supernode(state, heartbeat.path, address, key, endpoint)
@@ -193,9 +196,9 @@ def run_site(state: Path, address: Address, key: Path | None, port: int, retry: 
             SupervisedProcess(_module("executor", "site", state, endpoint.folder)),
         ]
         for part in parts:
-            part.start(log)
-        log(f"site started, server {address}; its images are held by a process of their own")
-        supervise(parts, log)
+            part.start(output)
+        output.say(f"site started; the server is {address}")
+        supervise(parts, output)
 
 
 def _supernode(
@@ -237,21 +240,22 @@ class Heartbeat:
 
 
 def run_federation(
-    endpoint: Endpoint, keys: Mapping[str, Any], out: Path, limits: Mapping[str, Any], resume: bool, log: Log
+    endpoint: Endpoint, keys: Mapping[str, Any], out: Path, limits: Mapping[str, Any], resume: bool, say: Say
 ) -> None:
     """Run a federation to its end; its errors come back with their exit codes."""
     with from_extra("flower", "fedscal flower run"):
         from fedscal.flower.control import Control
     if not endpoint.open():
         raise UsageError(f"the server of {endpoint.folder.parent} does not run: fedscal flower server")
+    output = Output(say, endpoint.folder.parent / "run.log")
     config = {"keys": format_assignments(keys), "out": str(out.resolve()), "resume": resume, **limits}
     with Control(endpoint) as control:
         before = control.in_progress(out) if resume else None
         if before is not None:  # the command that started it was killed, not the run
-            log(f"run {before} is going on; following it")
-            last = _follow(control, before, log)
+            output.say("the run is going on; following it")
+            last = _follow(control, before, output)
         if before is None or not (last or (out / "summary.json").exists()):
-            last = _follow(control, control.start(config), log)
+            last = _follow(control, control.start(config), output)
     if last:
         raise parse_error(last)
     if not (out / "summary.json").exists():
@@ -260,15 +264,14 @@ def run_federation(
         )
 
 
-def _follow(control: Control, number: int, log: Log) -> str:
+def _follow(control: Control, number: int, output: Output) -> str:
     """Pass on the lines of a run until it ends; return the line by which it reports a failure."""
     failure = ""
     try:
         for line in control.lines(number):
+            output.pass_on(line)
             if line.startswith(ENDED):
                 failure = line
-            elif line.startswith("fedscal: "):
-                log(line.removeprefix("fedscal: "))
     except BaseException:  # who interrupts it does not want the server to go on unseen
         control.stop(number)
         raise

@@ -24,6 +24,7 @@ from fedscal.core import files
 from fedscal.core.documents import read_json
 from fedscal.core.errors import FedscalError, UsageError
 from fedscal.core.extras import ExtraMissing, from_extra
+from fedscal.flower.output import Output
 
 ENDED = "fedscal ended with code"
 """How the last output line of a run that failed begins."""
@@ -153,7 +154,7 @@ class RunningProcess:
     def exit_reason(self) -> str:
         """Say why it ended, as far as Flower reports it."""
         code = self.flower_code or self.process.returncode
-        return f"{self.name} ended with code {code}: {_MEANINGS.get(code, 'see above')}."
+        return f"{self.name} ended with code {code}: {_MEANINGS.get(code, 'its log says more')}."
 
 
 @dataclass
@@ -180,31 +181,31 @@ class SupervisedProcess:
     _due: float = 0.0
     _failed: int = 0
 
-    def start(self, log: Callable[[str], None]) -> RunningProcess:
+    def start(self, output: Output) -> RunningProcess:
         """Start it, or start it again."""
-        log(f"started: {shlex.join(self.argv)}")
-        self.running = RunningProcess(self.argv, self.env, log)
+        output.note(f"started: {shlex.join(self.argv)}")
+        self.running = RunningProcess(self.argv, self.env, output.pass_on)
         self._started, self._due = time.monotonic(), 0.0
         return self.running
 
-    def check(self, log: Callable[[str], None]) -> None:
+    def check(self, output: Output) -> None:
         """Start it again if it ended and its time has come; end it if it is not healthy."""
         assert self.running
         if self.running.running:
             if not self.healthy():
-                log(f"{self.running.name} has lost its connection and is ended.")
+                output.say(f"{self.running.name} has lost its connection and is ended.")
                 self.running.process.kill()
         elif not self._due:
             self.running.wait()
-            self._plan(self.running.exit_reason(), log)
+            self._plan(self.running.exit_reason(), output)
         elif time.monotonic() >= self._due:
-            self.start(log)
+            self.start(output)
 
-    def _plan(self, exit_reason: str, log: Callable[[str], None]) -> None:
+    def _plan(self, exit_reason: str, output: Output) -> None:
         self._failed = self._failed + 1 if time.monotonic() - self._started < self.stable else 0
         if self.attempts is not None and self._failed >= self.attempts:
-            raise ProcessEnded(exit_reason)
-        log(f"{exit_reason} It is started again in {self.pause:g} s.")
+            raise ProcessEnded(f"{exit_reason} Log: {output.path}")
+        output.say(f"{exit_reason} It is started again in {self.pause:g} s.")
         self._due = time.monotonic() + self.pause
 
 
@@ -219,11 +220,14 @@ def supervised() -> Iterator[list[SupervisedProcess]]:
             processes += [part.running for part in parts if part.running]
 
 
-def supervise(parts: Sequence[SupervisedProcess], log: Callable[[str], None]) -> None:
-    """Restart processes that end, until this process is ended or one of them is given up."""
+def supervise(
+    parts: Sequence[SupervisedProcess], output: Output, look: Callable[[], None] = lambda: None
+) -> None:
+    """Restart processes that end, until this one is ended or one of them given up; look round meanwhile."""
     while True:
         for part in parts:
-            part.check(log)
+            part.check(output)
+        look()
         time.sleep(0.5)
 
 

@@ -16,6 +16,7 @@ from fedscal.core.errors import DataRefused, FedscalError, ModelRefused, TooFewC
 from fedscal.core.fields import printable
 from fedscal.core.types import ClientId, Failure
 from fedscal.flower.codec import decode, encode
+from fedscal.flower.presence import waiting_for
 from fedscal.flower.schema import handshake
 from fedscal.flower.transport import GridTransport, NodeRequest, TimedOut, describe_error
 from fedscal.runtime.messages import Frame, Request
@@ -119,9 +120,17 @@ class Registry:
             )
         check_stamp(client, header, self.stamp)
 
-    def wait_for_all(self, seconds: float) -> None:
-        """Wait until every expected site is connected; what a person must mend is an error at once."""
-        end = time.monotonic() + seconds
+    def wait_for_all(self, seconds: float, tell: Callable[[str], None] = lambda text: None) -> None:
+        """Wait until every expected site is connected; ``tell`` is told who is, whenever that changes."""
+        self.wait_for(len(self.expected), seconds, tell)
+
+    def wait_for(self, least: int, seconds: float, tell: Callable[[str], None]) -> None:
+        """Wait for all sites, and be content with the least number of them when the time is over.
+
+        What a person must mend is an error at once.
+        """
+        end, told = time.monotonic() + seconds, waiting_for(self.missing, self.sites)
+        tell(told)
         while True:
             self._unanswered.clear()  # nothing else is waited for: a site that is slow is asked again
             self.update()
@@ -129,9 +138,19 @@ class Registry:
                 raise self.refused[min(self.refused)]
             if not self.missing:
                 return
+            if (text := waiting_for(self.missing, self.sites)) != told:
+                tell(text)
+                told = text
             if time.monotonic() > end:
-                raise TooFewClients(f"{', '.join(self.missing)} did not come within {seconds:g} s.")
+                self._refuse_fewer(least, seconds)
+                return
             time.sleep(_POLL)
+
+    def _refuse_fewer(self, least: int, seconds: float) -> None:
+        there = sorted(self.sites)
+        if len(there) < least:
+            advice = f"; --at-least {len(there)} starts with {', '.join(there)}" if there else ""
+            raise TooFewClients(f"{', '.join(self.missing)} did not come within {seconds:g} s{advice}.")
 
     def wait_for_any(self, clients: Collection[ClientId], seconds: float) -> None:
         """Wait until one of the clients is connected: without any there is no round."""

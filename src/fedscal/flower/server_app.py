@@ -30,6 +30,7 @@ from fedscal.experiment.run import adapt, resume
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec
 from fedscal.flower.driver import FlowerDriver
+from fedscal.flower.output import tell, tell_warnings
 from fedscal.flower.processes import ENDED
 from fedscal.flower.registry import Registry
 from fedscal.flower.schema import Schemas
@@ -46,15 +47,18 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run, or go on with, the federation that the run's configuration describes."""
     logging.getLogger("fedscal").addHandler(logging.StreamHandler(sys.stdout))
+    tell_warnings()
     config = context.run_config
     federation = FlowerFederation(grid, float(config["wait"]), float(config["round-timeout"]))
-    out = run_directory(context)
+    out, lines = run_directory(context), Lines(tell)
     try:
         if config["resume"]:
-            resume(out, Lines(_print_line), federation=federation)
+            resume(out, lines, federation=federation)
         else:
             spec = server_spec(run_spec(str(config["keys"])), grid)
-            adapt(spec, out, Lines(_print_line), federation=federation)
+            if least := int(config.get("at-least", 0)):
+                spec = federation.of_those_there(spec, least, lines)
+            adapt(spec, out, lines, federation=federation)
     except FedscalError as error:
         print(f"{ENDED} {error.exit_code}: {error}", flush=True)  # noqa: T201
         raise
@@ -91,10 +95,19 @@ class FlowerFederation:
         """Wait for the sites; each reports its domain and its number of images."""
         self.prepare(experiment.execution)
         self._registry.changed = events.connected
-        events.stage(f"waiting for {', '.join(sorted(self._registry.expected))}", 0)
-        self._registry.wait_for_all(self.patience)
+        self._registry.wait_for_all(self.patience, _stages(events))
         sites = self._registry.sites
         return Layout({c: (sites[c].domain, _rows(sites[c].images)) for c in sorted(sites)}, [])
+
+    def of_those_there(self, spec: RunSpec, least: int, progress: Progress) -> RunSpec:
+        """Return the run of the sites that have come in time, if they are enough; others have no part."""
+        self.prepare(spec)
+        self._registry.wait_for(least, self.patience, _stages(progress))
+        there, missing = sorted(self._registry.sites), self._registry.missing
+        if missing:
+            left_out = f"{', '.join(missing)} did not come within {self.patience:g} s and has no part in it"
+            progress.stage(f"starting with {len(there)} of {len(there) + len(missing)} sites; {left_out}", 0)
+        return spec.replace(clients=PREFIX + "+".join(there))
 
     def prepare(self, spec: RunSpec) -> None:
         """Set up what the server holds responses against: the sites' names, the source model, the method."""
@@ -143,6 +156,5 @@ def _last_metrics(rounds: Sequence[RoundRecord], names: Collection[str]) -> dict
     return {client: {n: v for n, v in dump(row).items() if n in names} for client, row in clients.items()}
 
 
-def _print_line(text: str) -> None:
-    """Print a line that Flower carries to whoever started the run."""
-    print(f"fedscal: {text}", flush=True)  # noqa: T201
+def _stages(progress: Progress) -> Callable[[str], None]:
+    return lambda text: progress.stage(text, 0)

@@ -4,7 +4,8 @@
 
 Flower's node unpacks every app that its server sends. Here an app's hash is compared with the list
 before anything else is done with it. And where Flower's node goes on without its main thread or its
-heartbeat, alive for the operating system and dead for the server, this one ends, to be started again.
+heartbeat, alive for the operating system and dead for the server, this one ends, to be started again. The
+task of a message that does not come is ended too.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from flwr.supercore import log
+from flwr.common.constant import SubStatus
 from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender
 
 from fedscal.core import files
+from fedscal.flower.output import tell
 from fedscal.flower.processes import allowed_hashes, end_with_parent, read_site_file
 
 _COMMAND = "flwr.supernode.cli.flower_supernode"
@@ -42,7 +44,7 @@ def hold_to_list(allowed: frozenset[str]) -> None:
     def trusted(fab: Fab, entities: dict[str, str]) -> bool:
         sha256 = files.sha256(fab.content)
         if sha256 not in allowed:
-            log(logging.ERROR, "REFUSED: the app %s is not on the list of this site", sha256)
+            tell(f"REFUSED: the app {sha256} is not on the list of this site")
         return sha256 in allowed
 
     replace(_NODE, "_verify_fab", lambda flowers: trusted)
@@ -70,12 +72,62 @@ def _checking(start: Any) -> Any:
     return lambda **given: start(**{**given, "trusted_entities": {"fedscal": "the list of this site"}})
 
 
+class Receiving:
+    """Flower's state of a node, which also notes the task and the message of an attempt to receive one."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+        self._tasks: list[int] = []
+        self._messages: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._state, name)
+
+    def create_task(self, **what: Any) -> int | None:
+        """Create the task of a message."""
+        task: int | None = self._state.create_task(**what)
+        self._tasks += [] if task is None else [task]
+        return task
+
+    def store_message(self, message: Any) -> Any:
+        """Store a message, whose content is to come."""
+        self._messages.append(message.metadata.message_id)
+        return self._state.store_message(message)
+
+    def give_up(self, store: Any) -> None:
+        """End the task and forget the message."""
+        for task in self._tasks:
+            self._state.finish_task(task, sub_status=SubStatus.FAILED, details="the message did not come")
+        self._state.delete_messages(message_ids=self._messages)
+        for message in self._messages:
+            store.delete(message)
+
+
+def finish_tasks_without_message() -> None:
+    """End the task of a message that does not come because its run was stopped meanwhile.
+
+    Flower forgets to: the executor would wait an hour for the message, and the site would be lost so long.
+    """
+
+    def make(receive: Any) -> Any:
+        def received(*, state: Any, object_store: Any, **others: Any) -> int | None:
+            receiving = Receiving(state)
+            run: int | None = receive(state=receiving, object_store=object_store, **others)
+            if run is None:
+                receiving.give_up(object_store)
+            return run
+
+        return received
+
+    replace(_NODE, "_pull_and_store_message", make)
+
+
 def report_heartbeats(path: Path) -> None:
     """Touch a file at every heartbeat that the server took, and end when there will be no more."""
 
     class Reporting(HeartbeatSender):
         def __init__(self, beat: Callable[[], bool]) -> None:
-            super().__init__(lambda: beat() and _touched(path))
+            super().__init__(_telling(lambda: beat() and _touched(path)))
 
         def _run(self) -> None:
             try:
@@ -85,6 +137,20 @@ def report_heartbeats(path: Path) -> None:
                 os._exit(1)
 
     replace(_CONNECTION, "HeartbeatSender", lambda flowers: Reporting)
+
+
+def _telling(beat: Callable[[], bool]) -> Callable[[], bool]:
+    """Tell people when the server is reached, and when it is not any more."""
+    reached = False
+
+    def told() -> bool:
+        nonlocal reached
+        before, reached = reached, beat()
+        if reached != before:
+            tell("connected to the server" if reached else "the server does not answer; it is asked again")
+        return reached
+
+    return told
 
 
 def _touched(path: Path) -> bool:
@@ -98,6 +164,7 @@ def main() -> None:
     folder, heartbeat = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
     hold_to_list(allowed_hashes(read_site_file(folder)["apps"]))
     report_heartbeats(heartbeat)
+    finish_tasks_without_message()
     _touched(heartbeat)
     try:
         import_module(_COMMAND).flower_supernode()

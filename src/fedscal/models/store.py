@@ -83,7 +83,7 @@ def model_files(name: str, model: Weights, card: ModelCard) -> dict[str, bytes]:
     card = replace(card, file_sha256=files.sha256(data), weights_sha256=weights.digest(model))
     return {
         f"{name}.safetensors": data,
-        f"{name}.json": (json.dumps(dump(card), indent=2, ensure_ascii=False) + "\n").encode(),
+        f"{name}.json": files.as_json(dump(card)),
     }
 
 
@@ -143,7 +143,7 @@ def find_model(path: Path) -> Path:
     several = sorted(file.name for file in folder.glob("*.safetensors"))
     if several:
         raise ModelRefused(f"{folder} holds several models: name one of {', '.join(several)}.")
-    raise ModelRefused(f"{path} holds no model.")
+    raise ModelRefused(files.fault(path, "run or model", "holds no model."))
 
 
 def read_card(path: str) -> ModelCard:

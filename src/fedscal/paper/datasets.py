@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedscal.core.convert import convert
 from fedscal.core.errors import DataRefused, some
+from fedscal.core.files import fault
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.folders.benchmark import Folder
 from fedscal.data.registry import benchmark
@@ -87,7 +88,7 @@ def locate(wanted: Sequence[DataSet], roots: Sequence[Path]) -> dict[str, Copy]:
     copies: dict[str, Copy] = {}
     for root in roots:
         if not root.is_dir():
-            raise DataRefused(f"--data {root} is not a folder.")
+            raise DataRefused(f"--data: {fault(root, 'folder', 'is not a folder.')}")
         path = root.resolve()
         domains = benchmark(str(path)).domains
         fitting = [(dataset, folders) for dataset in wanted if (folders := dataset.folders(domains))]

@@ -14,6 +14,8 @@ from fedscal.data.labels import labels
 from fedscal.data.picture import picture
 
 _EACH = 6
+_LARGEST = 96
+"""Pixels of the longer side of a picture: a sheet of many sites has to fit on a screen."""
 _UNLABELLED_ROWS = 4
 _GAP = 2
 _NAME_WIDTH = 80
@@ -43,7 +45,8 @@ def _chosen(benchmark: Benchmark, domain: str) -> list[list[int]]:
 
 
 def _picture(benchmark: Benchmark, names: Sequence[str], chosen: Mapping[str, list[list[int]]]) -> bytes:
-    _, height, width = benchmark.shape
+    _, *sides = benchmark.shape
+    height, width = (max(1, round(side * min(1, _LARGEST / max(sides)))) for side in sides)
     block = _EACH * (width + _GAP) + 3 * _GAP
     size = (
         _NAME_WIDTH + block * len(chosen),

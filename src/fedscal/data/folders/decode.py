@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from fedscal.core.lazy import PIL, Image, np
+from fedscal.data.folders import dicom
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -57,8 +58,7 @@ def decode(path: Path, side: int = SIDE) -> Pixels:
     """
     _check_file(path)
     try:
-        with Image.open(path) as image, _in_turn(image):
-            image.load()
+        with _opened(path) as image:
             return _square(image, side)
     except PIL.UnidentifiedImageError as error:
         raise Unreadable("not an image") from error
@@ -67,9 +67,20 @@ def decode(path: Path, side: int = SIDE) -> Pixels:
 
 
 @contextmanager
-def _in_turn(image: Image.Image) -> Iterator[None]:
+def _opened(path: Path) -> Iterator[Image.Image]:
+    """Return the image of a file, decoded in full."""
+    if path.suffix.lower() in dicom.SUFFIXES:
+        with _in_turn(*dicom.size(path)):
+            yield dicom.picture(path)
+        return
+    with Image.open(path) as image, _in_turn(*image.size):
+        image.load()
+        yield image
+
+
+@contextmanager
+def _in_turn(width: int, height: int) -> Iterator[None]:
     """Refuse a decompression bomb; decode one large image at a time, whatever the threads."""
-    width, height = image.size
     if width * height > MOST_PIXELS or max(width, height) > LONGEST_SIDE:
         raise Unreadable(f"{width} x {height} pixels are too many")
     with _one_large if width * height > _LARGE else nullcontext():

@@ -80,6 +80,7 @@ def decoded(
     with files.one_builder(folder.parent / f".{folder.name}"):
         if not (folder / "index.json").exists():
             _build(folder, sources, side, progress, name)
+    files.mark_used(folder)
     pairs = list(zip(sources, _index(folder), strict=True))
     good = [(file, row) for file, row in pairs if row.bad is None]
     return Decoded(
@@ -119,6 +120,18 @@ def changes(key: str, now: Decoded) -> Iterator[str]:
             yield f"{path} is new"
         elif before[path] != after[path]:
             yield f"{path} was changed"
+
+
+def made_from(folder: Path) -> tuple[str, bool]:
+    """Return the folder that cached images are from, and whether its files would find them again."""
+    try:
+        rows, size = _index(folder), (folder / "pixels.bin").stat().st_size
+    except (OSError, DataRefused):
+        return "", False
+    good = sum(row.bad is None for row in rows)
+    side = math.isqrt(size // (3 * good)) if good else 0
+    where = os.path.commonpath([os.path.dirname(row.path) for row in rows]) if rows else ""
+    return where, folder.name == _key([File(Path(row.path), None) for row in rows], side)
 
 
 def known_hashes(key: str) -> frozenset[str] | None:

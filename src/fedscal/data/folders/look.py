@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from fedscal.core.lazy import Image
+from fedscal.data.folders import dicom
 from fedscal.data.folders.tree import Tree
 
 _LOOKED_AT = 200
@@ -29,6 +30,8 @@ def typical_side(tree: Tree) -> int:
 def _shorter_side(path: Path) -> int:
     """Return an image's shorter side from its head; 0 of what is no image, which is reported elsewhere."""
     try:
+        if path.suffix.lower() in dicom.SUFFIXES:
+            return min(dicom.size(path))
         with Image.open(path) as image:
             return min(image.size)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fedscal.core.errors import DataRefused, UsageError
+from fedscal.core.files import fault
 from fedscal.data.folders.lists import list_files, read_lists, refuse_pickles
 from fedscal.data.folders.tree import FOREIGN, File, Tree, looks_like_an_image, told_foreign
 
@@ -28,7 +29,7 @@ def scan(root: Path) -> Tree:
     be deeper inside a class.
     """
     if not root.is_dir():
-        raise DataRefused(f"{root} is not a folder.")
+        raise DataRefused(fault(root, "folder", "is not a folder."))
     for folder in (root, _unwrapped(root)):
         lists = list_files(folder)
         if lists:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
-IMAGES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-"""Suffixes, in lower case, of image files; other files are counted and skipped."""
+from fedscal.core.extras import advice
+from fedscal.core.lazy import features
+from fedscal.data.folders import dicom
 
+_IMAGES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+"""Suffixes, in lower case, of image files; other files are counted and skipped."""
+_CONVERTED = "convert them to PNG or JPEG"
 FOREIGN = {
-    ".dcm": "DICOM: dcmj2pnm --write-png of DCMTK",
-    ".heic": "HEIF: heif-convert of libheif",
-    ".heif": "HEIF: heif-convert of libheif",
-    ".avif": "AVIF: avifdec of libavif",
+    **dict.fromkeys(dicom.SUFFIXES, f"{advice('dicom')} reads DICOM, or {_CONVERTED}: dcmj2pnm of DCMTK"),
+    ".heic": f"{_CONVERTED}: heif-convert of libheif",
+    ".heif": f"{_CONVERTED}: heif-convert of libheif",
+    ".avif": f"a newer Pillow reads AVIF (pip install --upgrade pillow), or {_CONVERTED}: avifdec of libavif",
 }
-"""Suffixes of images that are not read here, and by what they are made into PNG or JPEG."""
+"""Suffixes of images that are not read everywhere, and how they can be used where they are not."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +87,21 @@ def as_sites(tree: Tree, classes: Collection[str]) -> Tree:
 def told_foreign(foreign: Mapping[str, int]) -> Iterator[str]:
     """Say of image files that are not read how they could be.
 
-    >>> list(told_foreign({".avif": 2}))
-    ['2 files end in .avif and are not read; convert them to PNG or JPEG (AVIF: avifdec of libavif)']
+    >>> list(told_foreign({".heic": 2}))
+    ['2 files end in .heic and are not read; convert them to PNG or JPEG: heif-convert of libheif']
     """
     for suffix, count in sorted(foreign.items()):
         start = f"1 file ends in {suffix} and is" if count == 1 else f"{count} files end in {suffix} and are"
-        yield f"{start} not read; convert them to PNG or JPEG ({FOREIGN[suffix]})"
+        yield f"{start} not read; {FOREIGN[suffix]}"
 
 
 def looks_like_an_image(name: str) -> bool:
-    """Whether a name has an image's suffix."""
-    return Path(name).suffix.lower() in IMAGES
+    """Whether a name has the suffix of an image that is read here."""
+    return Path(name).suffix.lower() in read_here()
+
+
+@cache
+def read_here() -> frozenset[str]:
+    """Return the suffixes of the images that are read here: of all, and of what is installed beside them."""
+    avif = {".avif"} if features.check("avif") else set()
+    return _IMAGES | avif | (set(dicom.SUFFIXES) if find_spec("pydicom") else set())

@@ -1,0 +1,71 @@
+"""Our SuperNode: what Flower's own leaves undone."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.supercore.constant import TaskType
+from flwr.supercore.fab import Fab
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
+from flwr.supercore.run import Run, RunNotRunningException
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.supernode import start_client_internal as node
+from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
+
+from fedscal.flower.supernode import finish_tasks_without_message
+
+
+@pytest.fixture
+def state(monkeypatch: pytest.MonkeyPatch) -> InMemoryNodeState:
+    """A node's state, and Flower's function for receiving messages with ours around it."""
+    monkeypatch.setattr(node, "_pull_and_store_message", node._pull_and_store_message)  # to be put back
+    finish_tasks_without_message()
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # no message without them
+    state = InMemoryNodeState(InMemoryObjectStore())
+    state.set_node_id(7)
+    state.store_run(Run.create_empty(run_id=1))
+    state.store_fab(Fab("", b"", {}))
+    return state
+
+
+def receive(state: InMemoryNodeState, stopped: bool) -> int | None:
+    """Let the node receive a message; its run may be stopped before the message's content is fetched."""
+    message = Message(RecordDict({"config": ConfigRecord({"a": 1})}), dst_node_id=7, message_type="train")
+    message.metadata.__dict__["_message_id"] = message.object_id
+    contents = {number: part.deflate() for number, part in get_all_nested_objects(message).items()}
+
+    def pull_object(run: int, number: str) -> bytes:
+        if stopped:
+            raise RunNotRunningException
+        return contents[number]
+
+    return node._pull_and_store_message(
+        state=state,
+        object_store=state.object_store,
+        node_config={},
+        receive=lambda: (message, get_object_tree(message)),
+        get_run=lambda number: Run.create_empty(run_id=number),
+        get_fab=lambda sha256, number: Fab("", b"", {}),
+        pull_object=pull_object,
+        confirm_message_received=lambda run, number: None,
+        trusted_entities=None,
+    )
+
+
+def unfinished(state: InMemoryNodeState) -> list[str]:
+    return [task.type for task in state.get_tasks() if task.status.status != "finished"]
+
+
+def test_the_task_of_a_message_that_does_not_come_is_ended(state: InMemoryNodeState) -> None:
+    assert receive(state, stopped=True) is None
+    assert unfinished(state) == []
+    assert not state.get_messages_legacy(is_reply=False)
+
+
+def test_the_task_of_a_message_that_comes_is_to_be_done(state: InMemoryNodeState) -> None:
+    assert receive(state, stopped=False) == 1
+    assert unfinished(state) == [TaskType.CLIENT_APP]
