@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fedscal.core.text import duration
+from fedscal.core.errors import some
+from fedscal.core.text import count, duration
 from fedscal.core.types import ClientId
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.metrics import in_short
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _LINE_EVERY = 5.0
 """Seconds between two lines about the steps of a stage."""
+_NAMED = 20
+"""Sites that a line names."""
 
 
 class Shown(Callback):
@@ -58,8 +61,7 @@ class Lines(Shown):
 
     def connected(self, there: Sequence[ClientId], missing: Sequence[ClientId]) -> None:
         """Say who of a federation is there, and who is waited for."""
-        waited_for = f", waiting for {', '.join(missing)}" if missing else ""
-        self._write(f"connected: {', '.join(there) or 'none'}{waited_for}")
+        self._write(waiting_for(missing, there) if missing else f"all sites are there: {_listed(there)}")
 
     def doing(self, text: str) -> None:
         """Keep it for the next line about the steps."""
@@ -80,3 +82,19 @@ def told(progress: bool | Callable[[str], None]) -> list[Callback]:
     if not progress:
         return []
     return [Lines(partial(print, flush=True) if progress is True else progress)]
+
+
+def waiting_for(missing: Collection[ClientId], there: Collection[ClientId] = ()) -> str:
+    """Say which sites are waited for.
+
+    >>> waiting_for(["c"], ["b", "a"]), waiting_for(["a", "b"])
+    ('waiting for 1 of 3 sites: c; there: a, b', 'waiting for 2 sites: a, b')
+    """
+    if not there:
+        return f"waiting for {count(len(missing), 'site')}: {_listed(missing)}"
+    everybody = count(len(missing) + len(there), "site")
+    return f"waiting for {len(missing)} of {everybody}: {_listed(missing)}; there: {_listed(there)}"
+
+
+def _listed(names: Collection[ClientId]) -> str:
+    return some(sorted(names), _NAMED)

@@ -20,7 +20,6 @@ from fedscal.data.labels import known_labels
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.pretrain import Epoch, SourceTraining, pretrain
-from fedscal.experiment.spec import RunSpec
 from fedscal.models.device import computes_in_bfloat16, find_device
 from fedscal.models.registry import fingerprint
 from fedscal.models.store import find_model, load_model, model_files

@@ -15,18 +15,6 @@ _LOOK = 10.0
 _NAMED = 20
 
 
-def waiting_for(missing: Collection[str], there: Collection[str]) -> str:
-    """Say who is waited for.
-
-    >>> waiting_for(["c"], ["b", "a"]), waiting_for(["a", "b"], [])
-    ('waiting for 1 of 3 sites: c; there: a, b', 'waiting for 2 sites: a, b')
-    """
-    if not there:
-        return f"waiting for {count(len(missing), 'site')}: {_listed(missing)}"
-    everybody = count(len(missing) + len(there), "site")
-    return f"waiting for {len(missing)} of {everybody}: {_listed(missing)}; there: {_listed(there)}"
-
-
 def connected(there: Collection[str], missing: Collection[str]) -> str:
     """Say who is connected.
 

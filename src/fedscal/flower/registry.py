@@ -16,7 +16,6 @@ from fedscal.core.errors import DataRefused, FedscalError, ModelRefused, TooFewC
 from fedscal.core.fields import printable
 from fedscal.core.types import ClientId, Failure
 from fedscal.flower.codec import decode, encode
-from fedscal.flower.presence import waiting_for
 from fedscal.flower.schema import handshake
 from fedscal.flower.transport import GridTransport, NodeRequest, TimedOut, describe_error
 from fedscal.runtime.messages import Frame, Request
@@ -63,7 +62,7 @@ class Registry:
     refused: dict[ClientId, FedscalError] = field(default_factory=dict)
     _strangers: set[int] = field(default_factory=set)
     _unanswered: Counter[tuple[int, str]] = field(default_factory=Counter)
-    _told: Sequence[ClientId] | None = None
+    _told: Sequence[ClientId] = ()
 
     @property
     def missing(self) -> list[ClientId]:
@@ -92,7 +91,7 @@ class Registry:
 
     def _tell(self) -> None:
         there = sorted(self.sites)
-        if there != self._told:
+        if there != list(self._told):
             self._told = there
             self.changed(there, self.missing)
 
@@ -120,17 +119,16 @@ class Registry:
             )
         check_stamp(client, header, self.stamp)
 
-    def wait_for_all(self, seconds: float, tell: Callable[[str], None] = lambda text: None) -> None:
-        """Wait until every expected site is connected; ``tell`` is told who is, whenever that changes."""
-        self.wait_for(len(self.expected), seconds, tell)
+    def wait_for_all(self, seconds: float) -> None:
+        """Wait until every expected site is connected."""
+        self.wait_for(len(self.expected), seconds)
 
-    def wait_for(self, least: int, seconds: float, tell: Callable[[str], None]) -> None:
+    def wait_for(self, least: int, seconds: float) -> None:
         """Wait for all sites, and be content with the least number of them when the time is over.
 
         What a person must mend is an error at once.
         """
-        end, told = time.monotonic() + seconds, waiting_for(self.missing, self.sites)
-        tell(told)
+        end = time.monotonic() + seconds
         while True:
             self._unanswered.clear()  # nothing else is waited for: a site that is slow is asked again
             self.update()
@@ -138,9 +136,6 @@ class Registry:
                 raise self.refused[min(self.refused)]
             if not self.missing:
                 return
-            if (text := waiting_for(self.missing, self.sites)) != told:
-                tell(text)
-                told = text
             if time.monotonic() > end:
                 self._refuse_fewer(least, seconds)
                 return

@@ -24,7 +24,7 @@ from fedscal.core.weights import byte_count
 from fedscal.data.remote import PREFIX
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.experiment import Experiment, Layout
-from fedscal.experiment.progress import Lines
+from fedscal.experiment.progress import Lines, waiting_for
 from fedscal.experiment.records import RoundRecord
 from fedscal.experiment.run import adapt, resume
 from fedscal.experiment.run_directory import RunDirectory
@@ -94,20 +94,26 @@ class FlowerFederation:
     def clients(self, experiment: Experiment, events: Callback) -> Layout:
         """Wait for the sites; each reports its domain and its number of images."""
         self.prepare(experiment.execution)
-        self._registry.changed = events.connected
-        self._registry.wait_for_all(self.patience, _stages(events))
+        self._listen(events)
+        self._registry.wait_for_all(self.patience)
         sites = self._registry.sites
         return Layout({c: (sites[c].domain, _rows(sites[c].images)) for c in sorted(sites)}, [])
 
-    def of_those_there(self, spec: RunSpec, least: int, progress: Progress) -> RunSpec:
+    def of_those_there(self, spec: RunSpec, least: int, events: Callback) -> RunSpec:
         """Return the run of the sites that have come in time, if they are enough; others have no part."""
         self.prepare(spec)
-        self._registry.wait_for(least, self.patience, _stages(progress))
+        self._listen(events)
+        self._registry.wait_for(least, self.patience)
         there, missing = sorted(self._registry.sites), self._registry.missing
         if missing:
             left_out = f"{', '.join(missing)} did not come within {self.patience:g} s and has no part in it"
-            progress.stage(f"starting with {len(there)} of {len(there) + len(missing)} sites; {left_out}", 0)
+            events.stage(f"starting with {len(there)} of {len(there) + len(missing)} sites; {left_out}", 0)
         return spec.replace(clients=PREFIX + "+".join(there))
+
+    def _listen(self, events: Callback) -> None:
+        """Say who is waited for, and from now on who comes and goes."""
+        events.stage(waiting_for(self._registry.missing), 0)
+        self._registry.changed = events.connected
 
     def prepare(self, spec: RunSpec) -> None:
         """Set up what the server holds responses against: the sites' names, the source model, the method."""
@@ -154,7 +160,3 @@ def _rows(count: int) -> Tensor:
 def _last_metrics(rounds: Sequence[RoundRecord], names: Collection[str]) -> dict[ClientId, Metrics]:
     clients = rounds[-1].clients if rounds else {}
     return {client: {n: v for n, v in dump(row).items() if n in names} for client, row in clients.items()}
-
-
-def _stages(progress: Progress) -> Callable[[str], None]:
-    return lambda text: progress.stage(text, 0)
