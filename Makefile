@@ -9,8 +9,8 @@ export OMP_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-flower test test-long test-kills coverage check lint format types imports audit licences
-.PHONY: screenshots wheel bench clean
+.PHONY: help setup demo demo-flower test test-long test-kills coverage check lint format types imports audit licences wheel
+.PHONY: wheelhouse docs deploy-check screenshots bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -21,7 +21,7 @@ help: ## list the targets
 	touch $@
 
 .venv/dev: .venv/runtime
-	$(PIP) --editable '.[digits,icons,hf,onnx,report,efficientnet,flower,dicom,dev]'
+	$(PIP) --editable '.[digits,icons,hf,onnx,report,efficientnet,flower,dicom,docs,dev]'
 	touch $@
 
 setup: .venv/dev ## build the environment in .venv
@@ -49,7 +49,7 @@ coverage: .venv/dev ## run the tests and say which lines and branches they do no
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --sort=cover
 
-check: lint types imports test audit ## what CI runs
+check: lint types imports docs test audit ## what CI runs
 
 lint: .venv/dev ## style and docstrings
 	$(BIN)/ruff check .
@@ -74,8 +74,20 @@ licences: .venv/dev ## write docs/licences.md anew, after a change of constraint
 screenshots: .venv/dev ## pictures of the pages into docs/images, by an installed Chromium
 	$(BIN)/python -m tools.screenshots
 
+docs: .venv/dev ## build the documentation's site into dist/site; a broken link ends it
+	$(BIN)/python -m tools.docs_site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --config-file dist/mkdocs.yml
+
 wheel: .venv/dev ## build the wheel and the source distribution into dist/
 	$(BIN)/python -m hatchling build --clean
+
+wheelhouse: .venv/runtime ## all wheels that a machine without an index needs, into dist/wheelhouse
+	rm -rf dist/wheelhouse
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --constraint constraints.txt \
+		--wheel-dir dist/wheelhouse '.[flower,report,onnx,efficientnet]'
+
+deploy-check: .venv/dev ## the container file and the systemd units of deploy/; part of the tests
+	$(BIN)/pytest tests/unit/test_deploy_files.py
 
 bench: .venv/runtime ## seconds of a round against the bare passes that it needs; images a second and memory
 	$(BIN)/python -m benchmarks.rounds

@@ -23,8 +23,8 @@ _HEADING = """\
 FedSCAl itself is under Apache-2.0 ([LICENSE](../LICENSE)). This is what the distributions that it is tested
 with, those of `constraints.txt`, say of themselves in their metadata; none is under GPL or AGPL. Libraries
 that a wheel bundles have licences of their own, which lie beside its metadata. *Core* comes with every
-installation, the others with the extras named, `dev` for developers only. Not pinned, and so not listed:
-{unlisted}.
+installation, the others with the extras named, `dev` and `docs` for developers only. Not pinned, and so not
+listed: {unlisted}.
 
 Made by `make licences`; a test compares it with `constraints.txt`.
 

@@ -159,7 +159,7 @@ def test_the_doctor_looks_through_the_extras_of_others(monkeypatch: pytest.Monke
 
 
 def test_the_extras_of_users_are_those_of_pyproject() -> None:
-    assert set(extras.known()) == declared().keys() - {CORE, "dev"}
+    assert set(extras.known()) == declared().keys() - {CORE, "dev", "docs"}
 
 
 def test_the_page_on_installation_has_a_row_for_every_extra() -> None:

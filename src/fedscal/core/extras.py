@@ -13,7 +13,7 @@ from importlib import metadata
 from fedscal.core.errors import UsageError, first_line
 
 _OURS = "fedscal"
-_DEVELOPERS = "dev"
+_DEVELOPERS = {"dev", "docs"}
 _REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(\[(?P<inner>[\w,-]+)\])?[^;]*;.*\bextra == ['\"](?P<extra>[\w-]+)['\"]"
 )
@@ -52,7 +52,7 @@ def from_extra(extra: str, purpose: str) -> Iterator[None]:
 def known() -> list[str]:
     """Return the extras that a user may install."""
     declared = metadata.metadata(_OURS).get_all("Provides-Extra") or []
-    return sorted(set(declared) - {_DEVELOPERS})
+    return sorted(set(declared) - _DEVELOPERS)
 
 
 def missing(extra: str, of: str = _OURS) -> list[str]:
