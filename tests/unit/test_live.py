@@ -27,7 +27,6 @@ from fedscal.report import live
 from fedscal.report.live import HOST, Watcher, policy, watch, with_strip
 
 pytest.importorskip("jinja2")
-pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import shutil
 from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
@@ -21,18 +20,12 @@ from fedscal.report import page as pages
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytest.importorskip("jinja2")
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'"
-)
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.usefixtures("undrawn"),
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no browser: apt-get install chromium"),
-]
-_FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
+pytest.importorskip("playwright", reason="a browser is driven by playwright, of the extra dev: make setup")
+from tools.browser import executable, launched
+
+pytestmark = pytest.mark.skipif(
+    executable() is None,
+    reason="there is no browser: install Chromium (apt-get install chromium) or name one by FEDSCAL_BROWSER",
 )
 SECONDS = 60_000
 """Milliseconds for what takes two seconds on a machine that is not busy."""
@@ -40,8 +33,8 @@ SECONDS = 60_000
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with playwright.sync_playwright() as started:
-        yield started.chromium.launch(executable_path=CHROMIUM, args=_FLAGS.split())
+    with launched() as started:
+        yield started
 
 
 @pytest.fixture
