@@ -81,7 +81,7 @@ def main(out: Path, keys: Mapping[str, object]) -> None:
         rows = list(gains(what, keys, out))
         least = min(given - came for came, _, given, _ in rows)
         verdicts = ", ".join(sorted(verdict for *_, verdict in rows))
-        means = " | ".join(f"{fmean(row[place] for row in rows):.1f}" for place in range(3))
+        means = " | ".join(f"{fmean(column):.1f}" for column in list(zip(*rows, strict=True))[:3])
         print(f"| {what} | {means} | {least:+.1f} | {verdicts} |", flush=True)
 
 

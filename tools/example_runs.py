@@ -35,6 +35,7 @@ from fedscal.experiment.records import (
 from fedscal.experiment.spec import RunSpec
 
 DIGITS = tuple("0123456789")
+MODEL_SHA256 = "4f" * 32
 _ALIKE = {0: 6, 1: 7, 2: 7, 3: 8, 4: 9, 5: 3, 6: 0, 7: 1, 8: 3, 9: 4}
 """What a digit is most often taken for."""
 _IMAGES = 60
@@ -245,7 +246,7 @@ def _summary(story: Story, lines: Sequence[RoundRecord]) -> RunSummary:
         selected_round=chosen,
         best_round=best,
         seconds=Seconds(pretrain=98, adapt=41, evaluate=7),
-        weights_sha256="4f" * 32,
+        weights_sha256=MODEL_SHA256,
         delivery=story.delivery,
         warnings=[text for line in lines for text in line.warnings],
         source_accuracy=98.8,
@@ -278,7 +279,7 @@ def answers(story: Story, draws: np.random.Generator) -> Answers:
     few = list(story.domains)[:6]
     return Answers(
         classes=DIGITS,
-        model_sha256="4f" * 32,
+        model_sha256=MODEL_SHA256,
         round=story.delivery.round if story.delivery else story.rounds,
         domains=domains,
         projection="t-SNE",

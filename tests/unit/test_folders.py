@@ -145,7 +145,7 @@ def test_sites_whose_folders_are_no_classes_of_a_model_have_no_labels(tmp_path: 
 def plain_install(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Find neither pydicom nor a Pillow that reads AVIF."""
     monkeypatch.setattr(tree_module, "find_spec", lambda name: None)
-    monkeypatch.setattr(tree_module.features, "check", lambda name: False)
+    monkeypatch.setattr("PIL.features.check", lambda name: False)
     read_here.cache_clear()
     yield
     read_here.cache_clear()

@@ -99,7 +99,7 @@ def browser(run: Path) -> Iterator[Browser]:
 def test_the_page_and_its_state_are_served_to_who_has_the_url(browser: Browser) -> None:
     page, state = browser.ask(), browser.ask("state")
     assert page.code == state.code == 200
-    assert "<main>" in page.text
+    assert "<main" in page.text
     assert json.loads(state.text)["page"] in page.text
     assert page.headers["Content-Type"] == "text/html; charset=utf-8"
     assert state.headers["Content-Type"] == "application/json; charset=utf-8"
@@ -230,8 +230,9 @@ def sha256(text: str) -> str:
 
 def test_the_page_runs_no_other_script_than_its_own_and_asks_nobody_else(browser: Browser) -> None:
     page = browser.ask()
-    scripts = re.findall(r"<script[^>]*>(.*?)</script>", page.text, re.DOTALL)
-    assert sources(page, "script-src") == [sha256(text) for text in scripts]
+    scripts = re.findall(r"<script([^>]*)>(.*?)</script>", page.text, re.DOTALL)
+    run = {sha256(text) for kind, text in scripts if "application/json" not in kind}
+    assert set(sources(page, "script-src")) == run
     assert sources(page, "connect-src") == ["'self'"]
     assert sources(page, "default-src") == sources(page, "frame-ancestors") == ["'none'"]
     assert "Content-Security-Policy" not in page.text  # a second policy in the page would forbid the script

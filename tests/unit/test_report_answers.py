@@ -49,7 +49,12 @@ SOUTH = DomainAnswers(
     before=labelled([[30, 0], [0, 0]], 1.0, 1.0, 30),
     after=labelled([[30, 0], [0, 0]], 1.0, 1.0, 30),
 )
-ANSWERS = Answers(classes=(CATS, DOGS), model_sha256="ab", round=2, domains={"north": NORTH, "south": SOUTH})
+ANSWERS = Answers(
+    classes=(CATS, DOGS),
+    model_sha256=example_runs.MODEL_SHA256,
+    round=2,
+    domains={"north": NORTH, "south": SOUTH},
+)
 
 
 def bare(domain: DomainAnswers) -> DomainAnswers:

@@ -273,7 +273,7 @@ def test_large_run_stays_small(tmp_path: Path) -> None:
 
 def test_keys_that_a_method_does_not_have_are_no_difference(tmp_path: Path) -> None:
     lines = make_lines()
-    specs = {
+    specs: dict[str, dict[str, Any]] = {
         "fedloa": {"lr": 0.1},
         "fedscal": {"lr": 0.1, "tau_init": 0.8},
         "fedmoon": {"lr": 0.2, "mu": 1.0},

@@ -37,8 +37,8 @@ class _Argument(typer.core.TyperArgument):
         super().__init__(**given)
         self._text: str = given.get("help") or ""
 
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return name and help."""
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:  # type: ignore[override]
+        """Return name and help; none of an argument that is hidden."""
         record = super().get_help_record(ctx)
         return record and (record[0], record[1] if self.help else f"{self._text}  {record[1]}".strip())
 

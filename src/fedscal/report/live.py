@@ -156,6 +156,7 @@ def policy(own: str, style: str, script: str) -> str:
         before = [one for one in allowed.get(name, allowed.get("default-src", [])) if one != "'none'"]
         # A hash beside 'unsafe-inline' would undo it.
         allowed[name] = before if "'unsafe-inline'" in before else [*before, source]
+    allowed.setdefault("img-src", ["data:"])  # the icon that is none
     allowed |= {"base-uri": ["'none'"], "form-action": ["'none'"], "frame-ancestors": ["'none'"]}
     return "; ".join(" ".join((name, *sources)) for name, sources in allowed.items())
 

@@ -34,7 +34,8 @@ const landmarks = (section) => [...document.querySelectorAll(`section#${section}
 // Remembers the first thing in the window, by its section and its place in it, and returns how to go there.
 function scrolled() {
   const all = [...document.querySelectorAll(`section[id] ${LANDMARKS}`)];
-  const mark = all.find((one) => topOf(one) >= strip.getBoundingClientRect().bottom) ?? all.at(-1);
+  const hidden = parseFloat(getComputedStyle(document.documentElement).scrollPaddingTop) - 1; // below bars that stay
+  const mark = all.find((one) => topOf(one) >= hidden) ?? all.at(-1);
   if (!window.scrollY || !mark) return () => {};
   const section = mark.closest("section[id]").id;
   const [place, height] = [landmarks(section).indexOf(mark), topOf(mark)];
