@@ -68,7 +68,7 @@ def test_a_site_looks_at_its_images_before_it_says_that_it_is_there(
 def test_more_sites_than_are_named_cannot_be_waited_for(
     fedscal: Zygote, world: World, tmp_path: Path
 ) -> None:
-    words: Words = ["--sites", "a,b", "--model", world.model, "--at-least", 3]
+    words: Words = ["--sites", "a,b", "--model", world.model, "--at-least", "3"]
     ended = fedscal("flower", "run", *words, cwd=tmp_path)
     assert ended.code == 2
     assert "--at-least 3: 2 sites are named" in ended.error
