@@ -57,3 +57,16 @@ def test_pictures_of_photographs_are_small_enough_for_many_sites(
     assert sheet.width == 80 + 3 * (6 * (96 + 2) + 6)  # views of a folder have 224 pixels
     assert sheet.getpixel((80 + 50, 16 + 50)) == (255, 0, 0)
     assert [line.split("\t")[2] for line in index.splitlines()[1:]] == ["a", "b", "c"]
+
+
+def test_what_is_broken_is_left_out_of_a_folder_s_sheet_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sites" / "a").mkdir(parents=True)
+    Image.new("RGB", (9, 9), "red").save("sites/a/1.png")
+    Path("sites/a/2.png").write_bytes(b"no image")
+    done = CliRunner().invoke(app, ["data", "show", "sites"])
+    assert done.exit_code == 0, done.output
+    assert "1 file is no whole image and left out" in done.output

@@ -178,9 +178,12 @@ def show(
     from fedscal.data.folders.contact_sheet import contact_sheet
 
     path = out or Path(f"{Path(name).resolve().name}.png")
-    picture, index = contact_sheet(benchmark(name))
+    shown = benchmark(name, skip_bad=True)  # of a folder: what is broken cannot be shown
+    picture, index = contact_sheet(shown)
     files.write_bytes(path, picture)
     files.write_bytes(path.with_suffix(".tsv"), index.encode())
+    for sentence in shown.folder.warnings() if shown.folder else ():
+        print_plain(f"warning: {sentence}")
     print_plain(f"{path}\n{path.with_suffix('.tsv')}")
 
 
