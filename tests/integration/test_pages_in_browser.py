@@ -99,6 +99,7 @@ def test_a_page_draws_its_charts_asks_for_nothing_and_fits_a_narrow_screen(
     wide = shown.page.evaluate("document.documentElement.scrollWidth")
     shown.page.set_viewport_size({"width": 1280, "height": 900})
     assert wide == 390
+    assert pages[name].stat().st_size < 1_500_000
     assert shown.errors == []
     assert shown.requests == [pages[name].as_uri()]
     assert shown.page.locator(".chart").count() > 3

@@ -268,7 +268,11 @@ def test_large_run_stays_small(tmp_path: Path) -> None:
     scores = {f"domain {place}": (50.0, 60.0 + place) for place in range(5)}
     lines = make_lines(scores, rounds=60, clients=3, epochs=5)
     write_run(tmp_path, lines, summarise(lines))
-    assert write_report(tmp_path).stat().st_size < 900_000
+    path = write_report(tmp_path)
+    assert path.stat().st_size < 700_000
+    thinned = Page(path.read_text()).charts["threshold"]
+    assert thinned["columns"] == list(range(1, 61)), "300 local epochs are more than can be seen"
+    assert [len(row) for row in thinned["values"]] == [60] * 15
 
 
 def test_keys_that_a_method_does_not_have_are_no_difference(tmp_path: Path) -> None:

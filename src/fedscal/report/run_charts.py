@@ -18,21 +18,26 @@ from fedscal.runtime.signals import SIGNALS
 _BETTER = ", ".join(f"{'higher' if signal.sign > 0 else 'lower'} {name}" for name, signal in SIGNALS.items())
 MANY = 12
 """More sites than that are drawn as one shape, not as so many names."""
+_MOST_COLUMNS = 120
+"""Of a heat map: more would be thinner than can be seen, and most of the page's size."""
+_SOLID_AND_DASHED = (
+    "Round 0 is the source model. Solid: the server model on each domain; dashed: the models that this "
+    "round's participants trained, on their own data."
+)
+_EACH = "Round 0 is the source model. A line is the server model on a domain; point at one for its name."
 Curves = Mapping[str, Sequence[float]]
 
 
 def curves(run: Run) -> list[Exhibit]:
     """Return accuracy and pseudo-labels over the rounds; none without labels."""
+    server = series(run, lambda line: line.accuracy.server.named)
     own = dict(series(run, lambda line: line.accuracy.clients.named))
     own.pop(AVERAGE, None)  # its domains differ from round to round
+    # With many domains the dashed set would double a shape that is full already.
+    many = len(server) > MANY + 1
+    caption = _EACH if many else _SOLID_AND_DASHED
     found = (
-        Exhibit(
-            "accuracy",
-            "Accuracy",
-            "Round 0 is the source model. Solid: the server model on each domain; dashed: the models that "
-            "this round's participants trained, on their own data.",
-            _lines(run, series(run, lambda line: line.accuracy.server.named), "%", own),
-        ),
+        Exhibit("accuracy", "Accuracy", caption, _lines(run, server, "%", {} if many else own)),
         Exhibit(
             "pseudo-labels",
             "Pseudo-label accuracy",
@@ -61,9 +66,9 @@ def _lines(run: Run, named: Curves, unit: str = "", dashed: Curves | None = None
         Series(name=name, values=numbers(values), look="average" if name == AVERAGE else "plain")
         for name, values in named.items()
     ]
-    # With many sites the dashed set would double a shape that is full already.
-    few = dashed if dashed and len(named) <= MANY else {}
-    drawn += [Series(name=name, values=numbers(values), look="dashed") for name, values in few.items()]
+    drawn += [
+        Series(name=name, values=numbers(values), look="dashed") for name, values in (dashed or {}).items()
+    ]
     return Lines(rounds=_rounds(run), series=drawn, unit=unit, chosen=outcome(run).selected_round)
 
 
@@ -108,7 +113,7 @@ _MAPS = (
     _Map(
         "threshold",
         "Threshold τ",
-        "One column a local epoch. Empty: the client did not take part.",
+        "One column a local epoch, or a round if there are many. Empty: the client did not take part.",
         lambda run: epoch_grid(run, "alignment.tau"),
     ),
     _Map(
@@ -151,12 +156,21 @@ _MAPS = (
 
 def heat_maps(run: Run) -> list[Exhibit]:
     """Return what goes on inside the clients."""
-    grids = [(wanted, wanted.grid(run)) for wanted in _MAPS]
+    grids = [(wanted, _thinned(wanted.grid(run))) for wanted in _MAPS]
     return [
         Exhibit(wanted.name, wanted.title, wanted.caption, _heat(wanted, grid))
         for wanted, grid in grids
         if not grid.empty
     ]
+
+
+def _thinned(grid: Grid) -> Grid:
+    """Keep the last local epoch of each round, and of many rounds some, where columns could not be seen."""
+    if len(grid.columns) <= _MOST_COLUMNS:
+        return grid
+    last = {moment: place for place, moment in enumerate(grid.columns)}
+    kept = list(last.values())[:: -(-len(last) // _MOST_COLUMNS)]
+    return Grid(grid.rows, [grid.columns[place] for place in kept], grid.values[:, kept])
 
 
 def _heat(wanted: _Map, grid: Grid) -> Heat:

@@ -37,7 +37,7 @@ const charts = (() => {
   const plot = (place, options) =>
     Plot.plot({ width: place.width, className: "plot", style: { fontSize: "12px" }, marginTop: 28, marginBottom: 38, ...options });
 
-  const tip = (data, options) => Plot.tip(data, { fontSize: 12, lineHeight: 1.35, pathFilter: null, ...options });
+  const tip = (data, options) => Plot.tip(data, { fontSize: 12, lineHeight: 1.35, pathFilter: null, stroke: "var(--soft)", ...options });
 
   /** Ticks at whole rounds only. */
   const roundAxis = (rounds, width) => {
@@ -113,7 +113,10 @@ const charts = (() => {
   const highlight = (drawn, names) => {
     const paths = [...drawn.querySelectorAll('g[aria-label="line"] path')].slice(-names.length);
     drawn.addEventListener("input", () => {
-      paths.forEach((path, at) => path.classList.toggle("off", drawn.value != null && names[at] !== drawn.value.name));
+      paths.forEach((path, at) => {
+        path.classList.toggle("on", names[at] === drawn.value?.name);
+        path.classList.toggle("off", drawn.value != null && names[at] !== drawn.value.name);
+      });
     });
   };
 
@@ -400,7 +403,7 @@ const charts = (() => {
   });
 
   const start = (root) => {
-    data = JSON.parse(document.getElementById("charts").textContent);
+    data = JSON.parse(document.getElementById("charts")?.textContent ?? "{}");
     const select = root.querySelector(".choice select");
     choice = select?.value ?? null;
     select?.closest(".choice").removeAttribute("hidden");
