@@ -21,7 +21,7 @@ help: ## list the targets
 	touch $@
 
 .venv/dev: .venv/runtime
-	$(PIP) --editable '.[digits,icons,hf,onnx,report,efficientnet,flower,dev]'
+	$(PIP) --editable '.[digits,icons,hf,onnx,report,efficientnet,flower,tensorboard,mlflow,wandb,dev]'
 	touch $@
 
 setup: .venv/dev ## build the environment in .venv

@@ -59,6 +59,10 @@ Words = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", help="Directory to write to.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")]
+Track = Annotated[
+    str,
+    typer.Option("--track", metavar="NAME,...", help="Follow it in tensorboard, mlflow or wandb."),
+]
 
 
 def layers(words: list[str] | None) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
@@ -95,6 +99,7 @@ def run(
         Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the run in DIR.")
     ] = None,
     report: Annotated[bool, typer.Option(help="Write report.html at the end.")] = True,
+    track: Track = "",
     quiet: Quiet = False,
     as_json: Json = False,
     allow_code: AllowCode = False,
@@ -108,13 +113,15 @@ def run(
         spec = RunSpec.make(**gather(words))
         _say_model(spec, quiet or as_json)
     from fedscal.experiment.run import adapt, resume
+    from fedscal.trackers import following
 
     place = resume_dir or out or default_out(spec)
-    with resumable(place), progress(quiet or as_json) as shown:
-        told = () if quiet or as_json else (Place(place),)
-        begun = partial(resume, **changes) if resume_dir else partial(adapt, spec)
-        directory = begun(place, *told, shown)
-    show(directory, report, quiet, as_json)
+    begun = partial(resume, **changes) if resume_dir else partial(adapt, spec)
+    with following(track, resume_dir) as trackers:
+        with resumable(place), progress(quiet or as_json) as shown:
+            told = () if quiet or as_json else (Place(place),)
+            directory = begun(place, *told, shown, *trackers)
+        show(directory, report, quiet, as_json)
 
 
 def resumable(place: Path, command: str = "fedscal run") -> AbstractContextManager[None]:
@@ -172,6 +179,7 @@ def compare(
     baseline: Annotated[
         str, typer.Option(metavar="NAME", help="Method or row to measure against; fedloa if it is there.")
     ] = "",
+    track: Track = "",
     quiet: Quiet = False,
     as_json: Json = False,
     allow_code: AllowCode = False,
@@ -187,9 +195,10 @@ def compare(
     from fedscal.compare import tables as compare_tables
     from fedscal.compare.execute import cells_of
     from fedscal.report import write_comparison
+    from fedscal.trackers import usable
 
     out = out or Path("runs") / f"compare-{specs[0].benchmark}"
-    cells = cells_of(specs, out)
+    cells = cells_of(specs, out, usable(track))
     measured = compare_tables.find_baseline(cells, baseline)
     command = "fedscal " + shlex.join(sys.argv[1:])
     with going_on_by(lambda: f"Finished runs are kept; go on by repeating: {shortened(command)}"):
