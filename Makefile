@@ -21,7 +21,7 @@ help: ## list the targets
 	touch $@
 
 .venv/dev: .venv/runtime
-	$(PIP) --editable '.[digits,icons,hf,onnx,report,efficientnet,flower,dicom,docs,dev]'
+	$(PIP) --editable '.[digits,icons,hf,onnx,report,efficientnet,flower,dicom,tensorboard,mlflow,wandb,docs,dev]'
 	touch $@
 
 setup: .venv/dev ## build the environment in .venv

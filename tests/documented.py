@@ -83,9 +83,8 @@ def _of_text(text: str, where: str) -> Iterator[Command]:
         for name, value in variables.items():
             line = line.replace(f"${name}", value)
         for words in _simple_commands(line):
-            assigned = dict(
-                found.groups() for found in map(_ASSIGNED.match, takewhile(_ASSIGNED.match, words)) if found
-            )
+            matches = map(_ASSIGNED.match, takewhile(_ASSIGNED.match, words))
+            assigned: dict[str, str] = {found[1]: found[2] for found in matches if found}
             called = words[len(assigned) :]
             called = called[3:] if called[:2] == ["sudo", "-u"] else called
             if not called:

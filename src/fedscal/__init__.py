@@ -19,8 +19,9 @@ hand is adapted without a spec, a trained ``nn.Module`` or a model's path to ten
 >>> run = fedscal.adapt(module, {"a": images, "b": loader}, classes=names, out="runs/mine")  # doctest: +SKIP
 
 ``adapt`` makes a run, ``resume`` goes on with it, ``load`` opens its model. ``fedscal.extend`` has what
-methods, data sets and backbones of your own are made of. ``fedscal.report`` and ``fedscal.compare`` are
-packages; the functions are ``write_report``, ``compare_runs`` and ``write_comparison``.
+methods, data sets and backbones of your own are made of, ``fedscal.trackers`` those who follow a run:
+TensorBoard, MLflow, Weights & Biases. ``fedscal.report`` and ``fedscal.compare`` are packages; the functions
+are ``write_report``, ``compare_runs`` and ``write_comparison``.
 """
 
 from importlib import import_module
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from fedscal.core.version import __version__ as __version__
 
 if TYPE_CHECKING:  # isort: off
-    from fedscal import losses as losses
+    from fedscal import losses as losses, trackers as trackers
     from fedscal.client.term import Need as Need, Objective as Objective, Term as Term
     from fedscal.client.training import ClientData as ClientData, Training as Training
     from fedscal.client.training import local_update as local_update
@@ -80,13 +81,14 @@ _HOMES = {
     "fedscal.server.rule": ("ServerRule", "ServerState"),
     "fedscal.experiment.spec": ("RunSpec",),
 }
-__all__ = sorted(name for names in (*_HOMES.values(), ("__version__", "losses")) for name in names)
+_MODULES = ("losses", "trackers")
+__all__ = sorted(name for names in (*_HOMES.values(), _MODULES, ("__version__",)) for name in names)
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: a program that only passes messages on needs no torch."""
-    if name == "losses":
-        return import_module("fedscal.losses")
+    if name in _MODULES:
+        return import_module(f"fedscal.{name}")
     for module, names in _HOMES.items():
         if name in names:
             return getattr(import_module(module), name)

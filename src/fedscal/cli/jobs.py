@@ -64,6 +64,10 @@ Words = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", help="Directory to write to.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")]
+Track = Annotated[
+    str,
+    typer.Option("--track", metavar="NAME,...", help="Follow it in tensorboard, mlflow or wandb."),
+]
 
 
 def layers(words: list[str] | None) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
@@ -102,6 +106,7 @@ def run(
     report: Annotated[
         bool, typer.Option(help="Ask both models about the images at the end, and write report.html.")
     ] = True,
+    track: Track = "",
     quiet: Quiet = False,
     as_json: Json = False,
     allow_code: AllowCode = False,
@@ -114,16 +119,19 @@ def run(
     else:
         spec = RunSpec.make(**gather(words))
         _say_model(spec, quiet or as_json)
-    place = resume_dir or out or default_out(spec)
-    with resumable(place), progress(quiet or as_json) as shown:
-        from fedscal.experiment.answering import Asking
-        from fedscal.experiment.run import adapt, resume  # takes seconds, which are seen to pass
+    from fedscal.trackers import following
 
-        told = () if quiet or as_json else (Place(place),)
-        begun = partial(resume, **changes) if resume_dir else partial(adapt, spec)
-        asking = (Asking(place, shown),) if report else ()
-        directory = begun(place, *told, shown, *asking)
-    show(directory, report, quiet, as_json)
+    place = resume_dir or out or default_out(spec)
+    with following(track, resume_dir) as trackers:
+        with resumable(place), progress(quiet or as_json) as shown:
+            from fedscal.experiment.answering import Asking
+            from fedscal.experiment.run import adapt, resume  # takes seconds, which are seen to pass
+
+            told = () if quiet or as_json else (Place(place),)
+            begun = partial(resume, **changes) if resume_dir else partial(adapt, spec)
+            asking = (Asking(place, shown),) if report else ()
+            directory = begun(place, *told, shown, *asking, *trackers)
+        show(directory, report, quiet, as_json)
 
 
 def resumable(place: Path, command: str = "fedscal run") -> AbstractContextManager[None]:
@@ -198,6 +206,7 @@ def compare(
     baseline: Annotated[
         str, typer.Option(metavar="NAME", help="Method or row to measure against; fedloa if it is there.")
     ] = "",
+    track: Track = "",
     quiet: Quiet = False,
     as_json: Json = False,
     allow_code: AllowCode = False,
@@ -213,9 +222,10 @@ def compare(
     from fedscal.compare import tables as compare_tables
     from fedscal.compare.execute import cells_of
     from fedscal.report import write_comparison
+    from fedscal.trackers import usable
 
     out = out or Path("runs") / f"compare-{specs[0].benchmark}"
-    cells = cells_of(specs, out)
+    cells = cells_of(specs, out, usable(track))
     measured = compare_tables.find_baseline(cells, baseline)
     with repeatable():
         failed = execute_cells(cells, jobs, quiet or as_json, place=out)

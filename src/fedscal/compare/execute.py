@@ -22,10 +22,11 @@ _LOOK = 1.0
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of the grid and its directory, named by what decides the result."""
+    """One run of the grid, its directory, named by what decides the result, and who follows it."""
 
     spec: RunSpec
     directory: RunDirectory
+    track: str = ""
 
     @property
     def name(self) -> str:
@@ -41,10 +42,10 @@ class Failed:
     reason: str
 
 
-def cells_of(specs: Sequence[RunSpec], out: Path) -> list[Cell]:
-    """Return the cells of a grid, each in its own directory below ``out``."""
+def cells_of(specs: Sequence[RunSpec], out: Path, track: str = "") -> list[Cell]:
+    """Return the cells of a grid, each in its own directory below ``out``; ``track`` names trackers."""
     names = [f"{s.source}-{s.method}-{s.adaptation}-s{s.seed}-{s.digest()[:8]}" for s in specs]
-    return [Cell(spec, RunDirectory(out / name)) for spec, name in zip(specs, names, strict=True)]
+    return [Cell(spec, RunDirectory(out / name), track) for spec, name in zip(specs, names, strict=True)]
 
 
 def execute(
@@ -97,7 +98,10 @@ def _run(cell: Cell, running: list[subprocess.Popen[str]]) -> Failed | None:
         code = process.returncode
         if code == DirectoryBusy.exit_code:  # an orphan of a killed comparison is running it
             time.sleep(2)
-    return None if cell.directory.finished else Failed(code, error.strip() or f"exit code {code}")
+    if not cell.directory.finished:
+        return Failed(code, error.strip() or f"exit code {code}")
+    sys.stderr.writelines(line for line in error.splitlines(keepends=True) if line.startswith("warning: "))
+    return None
 
 
 def _environment() -> dict[str, str]:
@@ -111,4 +115,5 @@ def _command(cell: Cell) -> list[str]:
     keys = {**cell.spec.all_keys(), "workers": 1}
     fresh = ["--out", path, *(f"{key}={value}" for key, value in keys.items())]
     words = ["--resume", path] if cell.directory.started else fresh
-    return [sys.executable, "-m", "fedscal", "run", "--quiet", "--no-report", *words]
+    followed = ["--track", cell.track] if cell.track else []
+    return [sys.executable, "-m", "fedscal", "run", "--quiet", "--no-report", *followed, *words]

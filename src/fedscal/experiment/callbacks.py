@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from fedscal.experiment.experiment import Experiment
     from fedscal.experiment.pretrain import Epoch
     from fedscal.experiment.records import RoundRecord, RunSummary
+    from fedscal.experiment.run_directory import RunDirectory
     from fedscal.experiment.source import SourceModel
     from fedscal.server.rule import ServerState
 
 _EVENTS = (
     "stage",
     "advance",
+    "place",
     "epoch",
     "connected",
     "begin",
@@ -34,8 +36,9 @@ class Callback:
     """Override what you need; everything else does nothing.
 
     Order of calls: ``stage`` and ``advance`` while the run gets ready, with ``epoch`` before each ``advance``
-    of source training; ``begin``, then for every round ``asked``, ``client`` as answers come in,
-    and ``round`` at its end (round 0, the source model, has only this one), then ``end``.
+    of source training, and ``place`` as soon as the run is written down; ``begin``, then for every round
+    ``asked``, ``client`` as answers come in, and ``round`` at its end (round 0, the source model, has only
+    this one), then ``end``.
     ``sites`` comes before it in a run whose clients, on this machine, have statistics of their own.
     ``connected`` comes whenever a site of a federation comes or goes, and ``warn`` may come at any time. A
     resumed run repeats ``round`` for the rounds on record, without a state.
@@ -50,6 +53,9 @@ class Callback:
 
     def advance(self) -> None:
         """A step of the stage is done."""
+
+    def place(self, directory: RunDirectory) -> None:
+        """The run has its directory, and its spec is in it."""
 
     def epoch(self, done: Epoch) -> None:
         """An epoch of source training is done."""

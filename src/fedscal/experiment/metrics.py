@@ -109,16 +109,20 @@ def _clients(
     return {c: convert({"domain": domains[c], **metrics}, ClientRecord) for c, metrics in judged.items()}
 
 
+def domain_means(clients: Clients, of: Callable[[ClientRecord], float]) -> Scores:
+    """Return the mean of a number over the clients of each domain that have it."""
+    known = {client: of(row) for client, row in clients.items() if not math.isnan(of(row))}
+    return by_domain(known, {client: row.domain for client, row in clients.items()})
+
+
 def _means(clients: Clients) -> dict[str, Any]:
     """Return the fields of a round that are means over its clients."""
-
-    def mean(of: Callable[[ClientRecord], float]) -> Scores:
-        known = {client: of(row) for client, row in clients.items() if not math.isnan(of(row))}
-        return by_domain(known, {client: row.domain for client, row in clients.items()})
-
     return {
-        "accuracy": RoundScores(mean(lambda row: row.accuracy), mean(lambda row: row.local_accuracy)),
-        "pseudo_label_accuracy": mean(lambda row: row.pseudo_label_accuracy),
+        "accuracy": RoundScores(
+            domain_means(clients, lambda row: row.accuracy),
+            domain_means(clients, lambda row: row.local_accuracy),
+        ),
+        "pseudo_label_accuracy": domain_means(clients, lambda row: row.pseudo_label_accuracy),
         "signals": {name: fmean(row.signals[name] for row in clients.values()) for name in SIGNALS},
     }
 

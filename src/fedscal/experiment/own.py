@@ -45,7 +45,7 @@ def adapt(
 def adapt(
     spec: RunSpec,
     /,
-    *,
+    *callbacks: Callback,
     out: Path | str,
     federation: Federation | None = None,
     progress: bool | Callable[[str], None] = False,
@@ -94,6 +94,8 @@ def adapt(
     A run of an ``nn.Module`` stays in this process: ``workers=1``.
     """
     if isinstance(what, RunSpec):
+        if isinstance(where, Callback):  # out is given by its name
+            where, callbacks = None, (where, *callbacks)
         return run.adapt(what, where if out is None else out, *callbacks, **options)
     if out is None or where is None:
         raise UsageError("adapt(model, sites, out=DIRECTORY) needs all three.")

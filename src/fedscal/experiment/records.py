@@ -293,3 +293,16 @@ class Manifest:
     metrics_sha256: str = ""
     files: Mapping[str, str]
     memories: Mapping[ClientId, MemoryFile]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tracked:
+    """Where a tracker follows a run: a row of ``trackers.json``, by the tracker's name.
+
+    Attributes:
+        run: the tracked run's name there.
+        round: the last round that was handed on.
+    """
+
+    run: str
+    round: int = -1

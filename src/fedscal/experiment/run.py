@@ -116,6 +116,7 @@ def _execute(
     spec = experiment.spec
     with directory.log(), compute_threads(experiment.execution.threads):
         directory.tidy()
+        events.place(directory)
         checkpoint, records = _go_back(directory, events)
         with federation.driver(experiment, directory, events.client) as driver:
             events.stage(f"source model: {spec.source_model or spec.source}", training_epochs(experiment))
