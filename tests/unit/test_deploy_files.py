@@ -114,7 +114,8 @@ def test_an_image_installs_the_extras_of_the_wheelhouse_without_an_index() -> No
 @pytest.mark.parametrize("name", ["server", "site"])
 def test_an_image_starts_a_command_that_exists(name: str) -> None:
     stage = stages()[name]
-    program, *words = [*json.loads(stage.last("ENTRYPOINT")), *json.loads(stage.last("CMD"))]
+    entry: list[str] = json.loads(stage.last("ENTRYPOINT"))
+    program, *words = [*entry, *json.loads(stage.last("CMD"))]
     assert (program, words[:2]) == ("fedscal", ["flower", name])
     if "--help" not in words:
         understand(words)
