@@ -103,6 +103,17 @@ def test_a_file_that_cannot_be_written_ends_nothing(tmp_path: Path, monkeypatch:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_that_fails_leaves_nothing_of_it_either(tmp_path: Path, toy_benchmark: Benchmark) -> None:
+    class Fails(fedscal.Callback):
+        def round(self, record: Any, state: Any) -> None:
+            raise RuntimeError("a callback of somebody's")
+
+    with pytest.raises(RuntimeError, match="somebody"):
+        fedscal.adapt(fedscal.RunSpec.make(benchmark="toy", workers=1), tmp_path / "run", Fails())
+    assert (tmp_path / "run" / "metrics.jsonl").exists()
+    assert not (tmp_path / "run" / PROGRESS).exists()
+
+
 def test_a_directory_that_was_removed_is_not_made_again(tmp_path: Path) -> None:
     Announcer(tmp_path / "run").stage("data", 3)
     assert not (tmp_path / "run").exists()

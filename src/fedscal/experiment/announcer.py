@@ -16,7 +16,7 @@ from fedscal.core.documents import read_record
 from fedscal.core.errors import OutOfSpace
 from fedscal.core.types import ClientId
 from fedscal.experiment.callbacks import Callback
-from fedscal.experiment.records import RoundRecord, RunSummary, UnderWay
+from fedscal.experiment.records import RoundRecord, UnderWay
 from fedscal.server.rule import ServerState
 
 if TYPE_CHECKING:
@@ -37,7 +37,10 @@ def read_progress(run: Path) -> UnderWay | None:
 
 
 class Announcer(Callback):
-    """Writes every event down in place of the last. Nothing depends on it, so a fault of it ends nothing."""
+    """Writes every event down in place of the last, while its ``with`` lasts; then nothing of it is left.
+
+    Nothing depends on it, so a fault of it ends nothing.
+    """
 
     def __init__(self, run: Path) -> None:
         self._path = run / PROGRESS
@@ -75,8 +78,10 @@ class Announcer(Callback):
         spent = 0.0 if state else record.seconds.adapt + record.seconds.evaluate
         self._say(done=record.round, earlier=self._now.earlier + spent)
 
-    def end(self, summary: RunSummary, state: ServerState) -> None:
-        """Leave nothing: the summary says it all."""
+    def __enter__(self) -> Announcer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         with contextlib.suppress(OSError):
             self._path.unlink()
 

@@ -225,7 +225,7 @@ class RunSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class UnderWay:
-    """``progress.json``: what a run is doing; gone when it has come to its end. Times are seconds since 1970.
+    """``progress.json``: what a run is doing; gone when its process has ended. Times are seconds since 1970.
 
     Attributes:
         started: when its process began.

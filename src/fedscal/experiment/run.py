@@ -56,9 +56,10 @@ def adapt(
         progress: True prints a line for every stage, round and warning; a function is given these lines.
     """
     directory, federation = RunDirectory(Path(out)), federation or Local()
-    events = _events(directory, callbacks, progress)
+    announcer = Announcer(directory.path)
+    events = Callbacks([Recorder(directory), announcer, *callbacks, *told(progress)])
     experiment = Experiment.build(spec)
-    with files.only_process(directory.path):
+    with files.only_process(directory.path), announcer:
         if directory.started:
             raise UsageError(f"{out} already holds a run. Go on with --resume {out}, or give another --out.")
         # Clients first: a run that cannot start must not look like one.
@@ -81,9 +82,10 @@ def resume(
     the number of threads or the kind of CPU, is reported and recorded.
     """
     directory, federation = RunDirectory(Path(out)), federation or Local()
-    events = _events(directory, callbacks, progress)
+    announcer = Announcer(directory.path)
+    events = Callbacks([Recorder(directory), announcer, *callbacks, *told(progress)])
     directory.spec()  # a directory without a run is an error before anything is made in it
-    with files.only_process(directory.path):
+    with files.only_process(directory.path), announcer:
         spec = directory.spec()
         refused = sorted(set(changes) - RESUMABLE_KEYS)
         if refused:
@@ -97,13 +99,6 @@ def resume(
             events.warn(text)
         _execute(experiment, directory, federation, events, differences)
     return directory
-
-
-def _events(
-    directory: RunDirectory, callbacks: Sequence[Callback], progress: bool | Callable[[str], None]
-) -> Callbacks:
-    """Return all who are told what happens, first those who write it down."""
-    return Callbacks([Recorder(directory), Announcer(directory.path), *callbacks, *told(progress)])
 
 
 def _execute(
