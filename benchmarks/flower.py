@@ -85,7 +85,7 @@ def play(folder: Path, data: dict[str, Any], given: dict[str, Any]) -> Iterator[
         yield "simulation", RunDirectory(folder / "simulation")
     with federation(folder, names, data, model) as address:
         far = {**keys, "transport": transport, "clients": "flower:" + "+".join(names)}
-        launch.run_federation(address, far, folder / "flower", LIMITS, resume=False, log=lambda text: None)
+        launch.run_federation(address, far, folder / "flower", LIMITS, resume=False, say=lambda text: None)
     yield "deployment", RunDirectory(folder / "flower")
 
 

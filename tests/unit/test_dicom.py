@@ -13,8 +13,14 @@ pytest.importorskip("pydicom")
 
 import pydicom
 from pydicom.dataset import FileDataset, FileMetaDataset
-from pydicom.pixels import set_pixel_data
-from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian, JPEGLSLossless, generate_uid
+from pydicom.pixels.utils import set_pixel_data
+from pydicom.uid import (
+    UID,
+    DeflatedExplicitVRLittleEndian,
+    ExplicitVRLittleEndian,
+    JPEGLSLossless,
+    generate_uid,
+)
 
 from fedscal.data.folders.benchmark import folder_benchmark
 from fedscal.data.folders.decode import Unreadable, decode
@@ -30,7 +36,7 @@ def written(
     """Write an image as a scanner does; ``syntax`` is claimed, whatever the pixels are packed as."""
     meta = FileMetaDataset()
     meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.7"
+    meta.MediaStorageSOPClassUID = UID("1.2.840.10008.5.1.4.1.1.7")
     meta.MediaStorageSOPInstanceUID = generate_uid()
     file = FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
     file.SOPClassUID, file.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID
@@ -39,7 +45,7 @@ def written(
     for name, value in facts.items():
         setattr(file, name, value)
     if syntax:
-        meta.TransferSyntaxUID = syntax
+        meta.TransferSyntaxUID = UID(syntax)
     path.parent.mkdir(parents=True, exist_ok=True)
     file.save_as(path, enforce_file_format=True)
     return path
@@ -65,7 +71,7 @@ def test_a_window_is_spread_and_what_lies_beyond_is_cut_off(tmp_path: Path) -> N
     # In Hounsfield units 1000, 1500, 2000 are -24, 476, 976. PS3.3 C.11.2.1.2.1 with c=476, w=501:
     # ((x - 475.5) / 500 + 0.5) * 255 is below 0, 127.755 and above 255.
     units = {"RescaleSlope": 1, "RescaleIntercept": -1024}
-    facts = {**units, "WindowCenter": [476, 40], "WindowWidth": [501, 80]}
+    facts: dict[str, Any] = {**units, "WindowCenter": [476, 40], "WindowWidth": [501, 80]}
     assert row(written(tmp_path / "x.dcm", RAMP, **facts)) == [0, 128, 255]
     # c=976, w=1001: (-24 - 975.5) / 1000 + 0.5 = -0.4995; 476 -> 0.0005; 976 -> 0.5005.
     wide = {**facts, "WindowCenter": 976, "WindowWidth": 1001}
@@ -77,7 +83,7 @@ def test_a_window_is_spread_and_what_lies_beyond_is_cut_off(tmp_path: Path) -> N
     [("LINEAR_EXACT", [0, 128, 255]), ("SIGMOID", [5, 128, 250])],  # 255 / (1 + e^4) = 4.6
 )
 def test_windows_of_other_functions(tmp_path: Path, function: str, shown: list[int]) -> None:
-    facts = {"WindowCenter": 1500, "WindowWidth": 500, "VOILUTFunction": function}
+    facts: dict[str, Any] = {"WindowCenter": 1500, "WindowWidth": 500, "VOILUTFunction": function}
     assert row(written(tmp_path / "x.dcm", RAMP, **facts)) == shown
 
 
@@ -91,8 +97,7 @@ def test_a_negative_slope_turns_the_values_round(tmp_path: Path) -> None:
 
 def test_padding_does_not_stretch_the_range(tmp_path: Path) -> None:
     padded = np.array([[0, 1000, 2000]] * 3, dtype=np.uint16)
-    facts = {"PixelRepresentation": 0}
-    assert row(written(tmp_path / "x.dcm", padded, **facts)) == [0, 128, 255]
+    assert row(written(tmp_path / "x.dcm", padded, PixelRepresentation=0)) == [0, 128, 255]
     file = pydicom.dcmread(tmp_path / "x.dcm")
     file.add_new("PixelPaddingValue", "US", 0)
     file.save_as(tmp_path / "y.dcm")

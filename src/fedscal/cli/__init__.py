@@ -37,7 +37,7 @@ class _Argument(typer.core.TyperArgument):
         super().__init__(**given)
         self._text: str = given.get("help") or ""
 
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+    def get_help_record(self, ctx: click.Context) -> Any:
         """Return name and help."""
         record = super().get_help_record(ctx)
         return record and (record[0], record[1] if self.help else f"{self._text}  {record[1]}".strip())
