@@ -13,13 +13,12 @@ pytest.importorskip("pydicom")
 
 import pydicom
 from pydicom.dataset import FileDataset, FileMetaDataset
-from pydicom.pixels import set_pixel_data
+from pydicom.pixels.utils import set_pixel_data
 from pydicom.uid import (
     UID,
     DeflatedExplicitVRLittleEndian,
     ExplicitVRLittleEndian,
     JPEGLSLossless,
-    SecondaryCaptureImageStorage,
     generate_uid,
 )
 
@@ -37,7 +36,7 @@ def written(
     """Write an image as a scanner does; ``syntax`` is claimed, whatever the pixels are packed as."""
     meta = FileMetaDataset()
     meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    meta.MediaStorageSOPClassUID = SecondaryCaptureImageStorage
+    meta.MediaStorageSOPClassUID = UID("1.2.840.10008.5.1.4.1.1.7")
     meta.MediaStorageSOPInstanceUID = generate_uid()
     file = FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
     file.SOPClassUID, file.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID
@@ -71,7 +70,7 @@ def test_the_least_value_of_monochrome1_is_white(tmp_path: Path) -> None:
 def test_a_window_is_spread_and_what_lies_beyond_is_cut_off(tmp_path: Path) -> None:
     # In Hounsfield units 1000, 1500, 2000 are -24, 476, 976. PS3.3 C.11.2.1.2.1 with c=476, w=501:
     # ((x - 475.5) / 500 + 0.5) * 255 is below 0, 127.755 and above 255.
-    units: dict[str, Any] = {"RescaleSlope": 1, "RescaleIntercept": -1024}
+    units = {"RescaleSlope": 1, "RescaleIntercept": -1024}
     facts: dict[str, Any] = {**units, "WindowCenter": [476, 40], "WindowWidth": [501, 80]}
     assert row(written(tmp_path / "x.dcm", RAMP, **facts)) == [0, 128, 255]
     # c=976, w=1001: (-24 - 975.5) / 1000 + 0.5 = -0.4995; 476 -> 0.0005; 976 -> 0.5005.

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from fedscal.core.errors import DataRefused, UsageError
-from fedscal.data.folders import tree as tree_module
 from fedscal.data.folders.examine import findings
 from fedscal.data.folders.scan import scan
 from fedscal.data.folders.tree import as_sites, read_here
@@ -144,8 +143,8 @@ def test_sites_whose_folders_are_no_classes_of_a_model_have_no_labels(tmp_path: 
 @pytest.fixture
 def plain_install(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Find neither pydicom nor a Pillow that reads AVIF."""
-    monkeypatch.setattr(tree_module, "find_spec", lambda name: None)
-    monkeypatch.setattr("PIL.features.check", lambda name: False)
+    monkeypatch.setattr("fedscal.data.folders.tree.find_spec", lambda name: None)
+    monkeypatch.setattr("fedscal.data.folders.tree.features.check", lambda name: False)
     read_here.cache_clear()
     yield
     read_here.cache_clear()

@@ -37,8 +37,8 @@ class _Argument(typer.core.TyperArgument):
         super().__init__(**given)
         self._text: str = given.get("help") or ""
 
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:  # type: ignore[override]
-        """Return name and help; none of an argument that is hidden."""
+    def get_help_record(self, ctx: click.Context) -> Any:
+        """Return name and help."""
         record = super().get_help_record(ctx)
         return record and (record[0], record[1] if self.help else f"{self._text}  {record[1]}".strip())
 
@@ -58,7 +58,6 @@ _COMMANDS = {
     "predict": ("use:predict", "ask a model about images"),
     "export": ("use:export", "write a model for other programs, with its card"),
     "report": ("inspect:report", "write the page of a run, or of several"),
-    "watch": ("inspect:watch", "show a run in the browser while it goes on"),
     "methods": ("inspect:methods", "list the methods and the local adaptations"),
     "keys": ("keys:keys", "list the keys of a run: all, by a word, or a method's"),
     "doctor": ("inspect:doctor", "check this machine, a run or a federation"),

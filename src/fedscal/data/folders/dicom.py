@@ -51,7 +51,8 @@ def picture(path: Path) -> Image.Image:
         ValueError: If it cannot be decoded.
     """
     with from_extra("dicom", _PURPOSE):
-        from pydicom.pixels import apply_color_lut, pixel_array
+        from pydicom.pixels.processing import apply_color_lut
+        from pydicom.pixels.utils import pixel_array
     head = _head(path)
     with _explained(head):
         stored = pixel_array(path)
@@ -100,7 +101,7 @@ def _explained(head: Dataset | None = None) -> Iterator[None]:
 def _grey(stored: Values, head: Dataset) -> npt.NDArray[np.uint8]:
     """Return 8-bit values of the stored ones of one channel."""
     with from_extra("dicom", _PURPOSE):
-        from pydicom.pixels import apply_modality_lut, apply_voi
+        from pydicom.pixels.processing import apply_modality_lut, apply_voi
     values, window = apply_modality_lut(stored, head), _window(head)
     if window:
         grey = _eight_bits(_through(values, *window, head.get("VOILUTFunction") or "LINEAR"))
