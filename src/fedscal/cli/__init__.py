@@ -58,6 +58,7 @@ _COMMANDS = {
     "predict": ("use:predict", "ask a model about images"),
     "export": ("use:export", "write a model for other programs, with its card"),
     "report": ("inspect:report", "write the page of a run, or of several"),
+    "watch": ("inspect:watch", "show a run in the browser while it goes on"),
     "methods": ("inspect:methods", "list the methods and the local adaptations"),
     "keys": ("keys:keys", "list the keys of a run: all, by a word, or a method's"),
     "doctor": ("inspect:doctor", "check this machine, a run or a federation"),
