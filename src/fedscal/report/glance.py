@@ -101,12 +101,12 @@ def _percentages(what: str, rows: Sequence[_Measured]) -> Glance | None:
     known = [row for row in rows if math.isfinite(row.delta)]
     if not known:
         return None
-    values = [value for row in known for value in (row.before, row.after, *row.interval)]
+    values = [_within_reason(value) for row in known for value in (row.before, row.after, *row.interval)]
     low, high = 10 * math.floor(min(values) / 10), 10 * math.ceil(max(values) / 10)
-    low, high = (low, high) if high > low else (low - 10, high)
+    low, high = (low, high) if high > low else (max(0, low - 10), low + 10)
 
     def place(value: float) -> float:
-        return round(100 * (value - low) / (high - low), 2)
+        return round(100 * (_within_reason(value) - low) / (high - low), 2)
 
     lines = [
         Line(
@@ -122,6 +122,11 @@ def _percentages(what: str, rows: Sequence[_Measured]) -> Glance | None:
         for row in known
     ]
     return _cut(Glance(what, (f"{low} %", f"{high} %"), lines), [row.delta for row in known])
+
+
+def _within_reason(value: float) -> float:
+    """Return a percentage that is one: an audit's file may hold any number."""
+    return min(max(value, 0.0), 100.0) if math.isfinite(value) else 0.0
 
 
 def _classes(run: Run) -> Glance | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,20 @@ _NOTHING = _Extra()
 
 
 def _render(template: str, exhibits: Sequence[Exhibit] = (), extra: _Extra = _NOTHING, **values: Any) -> str:
+    inline = [*scripts(charts=bool(exhibits)), *extra.scripts]
+    page = _environment().get_template(template)
+    return page.render(
+        policy=policy(inline, extra.connect),
+        style=Markup(style()),
+        scripts=list(map(Markup, inline)),
+        charts=Markup(embedded(exhibits)) if exhibits else "",
+        **values,
+    )
+
+
+@cache
+def _environment() -> Environment:
+    """Return what renders the templates, once a process: it keeps them compiled."""
     environment = Environment(
         loader=PackageLoader("fedscal.report"),
         autoescape=True,
@@ -180,11 +195,4 @@ def _render(template: str, exhibits: Sequence[Exhibit] = (), extra: _Extra = _NO
     )
     for writer in (text.percent, text.signed, text.decimals, text.spans, text.plain, text.count):
         environment.filters[writer.__name__] = writer
-    inline = [*scripts(charts=bool(exhibits)), *extra.scripts]
-    return environment.get_template(template).render(
-        policy=policy(inline, extra.connect),
-        style=Markup(style()),
-        scripts=list(map(Markup, inline)),
-        charts=Markup(embedded(exhibits)) if exhibits else "",
-        **values,
-    )
+    return environment
