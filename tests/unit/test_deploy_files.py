@@ -115,7 +115,8 @@ def test_an_image_installs_the_extras_of_the_wheelhouse_without_an_index() -> No
 def test_an_image_starts_a_command_that_exists(name: str) -> None:
     stage = stages()[name]
     entry: list[str] = json.loads(stage.last("ENTRYPOINT"))
-    program, *words = [*entry, *json.loads(stage.last("CMD"))]
+    given: list[str] = json.loads(stage.last("CMD"))
+    program, *words = entry + given
     assert (program, words[:2]) == ("fedscal", ["flower", name])
     if "--help" not in words:
         understand(words)
