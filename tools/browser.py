@@ -43,10 +43,12 @@ def launched() -> Iterator[Browser]:
             browser.close()
 
 
-def new_page(browser: Browser, width: int = 1280, scheme: Scheme = "light", scripts: bool = True) -> Page:
-    """Return an empty page without a network."""
+def new_page(
+    browser: Browser, width: int = 1280, scheme: Scheme = "light", scripts: bool = True, offline: bool = True
+) -> Page:
+    """Return an empty page, without a network unless it is asked for."""
     return browser.new_page(
-        offline=True,
+        offline=offline,
         viewport={"width": width, "height": 900},
         color_scheme=scheme,
         java_script_enabled=scripts,
@@ -54,9 +56,9 @@ def new_page(browser: Browser, width: int = 1280, scheme: Scheme = "light", scri
     )
 
 
-def show(page: Page, path: Path) -> None:
-    """Open a file of this machine and wait for its charts."""
-    page.goto(path.absolute().as_uri())
+def show(page: Page, path: Path | str) -> None:
+    """Open a file of this machine, or a URL, and wait for its charts."""
+    page.goto(path if isinstance(path, str) else path.absolute().as_uri())
     until(page, DRAWN)
 
 
