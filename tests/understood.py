@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import typer
@@ -49,7 +49,8 @@ def understand(words: Sequence[str], whole: bool = True) -> None:
 
 def check_keys(keys: Mapping[str, str]) -> None:
     """Hold every key against its declaration; those of a plugin are its own."""
-    known, tables = all_options(), {"method": METHODS, "adaptation": ADAPTATIONS}
+    known = all_options()
+    tables: dict[str, Collection[str]] = {"method": METHODS, "adaptation": ADAPTATIONS}
     for name, text in keys.items() if "plugins" not in keys else ():
         single = grid.SINGULAR.get(name, name)
         assert single in known, f"there is no key {name}"

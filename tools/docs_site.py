@@ -62,7 +62,7 @@ def configuration(pages: list[str]) -> str:
     listed = {uri for section in settings["nav"] for uri in _uris(section)}
     (how_to,) = (section["How to"] for section in settings["nav"] if "How to" in section)
     how_to += [uri for uri in pages if uri not in listed and not uri.startswith("repository/")]
-    return yaml.safe_dump(settings, sort_keys=False)
+    return str(yaml.safe_dump(settings, sort_keys=False))
 
 
 def place(path: str) -> str:
