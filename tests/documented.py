@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 _NOT_RUN = re.compile(r"<!-- not run: (?P<why>.+?) -->")
 _PROGRAM = re.compile(r"^(?:\S*/bin/)?(fedscal|make|python)$")
-_ASSIGNED = re.compile(r"[A-Z_]+=")
+_ASSIGNED = re.compile(r"^([A-Z_]+)=(.*)$", re.DOTALL)
 _LANGUAGES = {"", "sh", "bash", "console"}
 
 
@@ -83,20 +83,14 @@ def _of_text(text: str, where: str) -> Iterator[Command]:
         for name, value in variables.items():
             line = line.replace(f"${name}", value)
         for words in _simple_commands(line):
-            assigned = _assigned(words)
+            matches = map(_ASSIGNED.match, takewhile(_ASSIGNED.match, words))
+            assigned: dict[str, str] = {found[1]: found[2] for found in matches if found}
             called = words[len(assigned) :]
             called = called[3:] if called[:2] == ["sudo", "-u"] else called
             if not called:
                 variables |= assigned
             elif program := _PROGRAM.match(called[0]):
                 yield Command((program[1], *called[1:]), tuple(assigned.items()), where)
-
-
-def _assigned(words: list[str]) -> dict[str, str]:
-    """Return the variables that a command begins with, ``NAME=value``."""
-    return {
-        name: value for name, _, value in (word.partition("=") for word in takewhile(_ASSIGNED.match, words))
-    }
 
 
 def _simple_commands(line: str) -> list[list[str]]:
