@@ -14,7 +14,8 @@ PAGES = {
     "03_own_backbone": "runs/own-backbone/report.html",
     "04_own_tensors": "runs/own-tensors/report.html",
 }
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+EXAMPLES = [Path(__file__).parents[2] / "examples" / f"{name}.py" for name in PAGES]
+OTHERS = {"05_sample_folders"}  # integration/test_tutorials.py
 
 
 SHORT = """
@@ -25,6 +26,10 @@ fedscal.RunSpec.make = lambda **keys: real(**{{**keys, **small}})
 sys.argv, sys.path[0] = [{script!r}], {folder!r}
 sys.exit(runpy.run_path({script!r}, run_name="__main__") and 0)
 """
+
+
+def test_every_example_is_run() -> None:
+    assert {path.stem for path in EXAMPLES[0].parent.glob("*.py")} == PAGES.keys() | OTHERS
 
 
 def promised(script: Path, folder: Path, said: str) -> bool:
