@@ -51,6 +51,7 @@ def pages() -> dict[str, str]:
         "python": _python(),
         "extend": _listed("Python: parts of your own", import_module("fedscal.extend")),
         "losses": _listed("Python: losses", import_module("fedscal.losses")),
+        "trackers": _listed("Python: trackers", import_module("fedscal.trackers")),
     }
     return {f"reference/{name}.md": text for name, text in made.items()}
 

@@ -162,12 +162,16 @@ class Child:
     @property
     def out(self) -> str:
         """What it has printed so far."""
-        return self.base.with_suffix(".out").read_text()
+        return self._written(".out")
 
     @property
     def err(self) -> str:
         """What it has printed on stderr so far."""
-        return self.base.with_suffix(".err").read_text()
+        return self._written(".err")
+
+    def _written(self, suffix: str) -> str:
+        file = self.base.with_suffix(suffix)
+        return file.read_text() if file.exists() else ""  # a child that was born just now has none yet
 
     @property
     def changes(self) -> int:

@@ -293,7 +293,7 @@ def test_who_is_there_is_told_whenever_a_site_comes_or_goes(
     assert told == [(None, ["a", "b"], ["c"]), (None, ["a", "b", "c"], []), (1, ["a", "c"], ["b"])]
     said = capsys.readouterr().out
     assert "fedscal: waiting for 1 of 3 sites: c; there: a, b\n" in said
-    assert "fedscal: connected: a, b, c\n" in said
+    assert "fedscal: all sites are there: a, b, c\n" in said
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"run": 7}', '{"run": "../x"}', "{"])

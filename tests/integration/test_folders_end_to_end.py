@@ -173,7 +173,8 @@ def test_init_writes_a_recipe_that_runs(fedscal: Zygote, tree: Path, tmp_path: P
     recipe = tmp_path / "mine.toml"
     assert fedscal("init", tree, "--out", recipe).code == 0
     assert recipe.read_text().startswith("# ")
-    words: Words = [recipe, *SMALL, "trunk=trained", "clients_per_domain=1", "workers=1", "--quiet"]
+    words: Words = [recipe, *SMALL, "pretrain_steps=0", "trunk=trained", "clients_per_domain=1"]
+    words += ["workers=1", "--quiet"]
     assert fedscal("run", *words, "--no-report", "--out", tmp_path / "run").code == 0
     again = fedscal("init", tree, "--out", recipe)
     assert again.code == 2

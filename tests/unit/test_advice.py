@@ -165,4 +165,4 @@ def test_unlabelled_sites_can_be_shown(tmp_path: Path, monkeypatch: pytest.Monke
     rows = [line.split("\t")[:5] for line in (tmp_path / "sites.tsv").read_text().splitlines()[1:]]
     assert [row[2] for row in rows] == ["east"] * 8 + ["west"]
     assert rows[6] == ["2", "1", "east", "", "6"]
-    assert Image.open(tmp_path / "sites.png").size == (80 + 2 * (6 * 226 + 6), 16 + 2 * 226)
+    assert Image.open(tmp_path / "sites.png").size == (80 + 2 * (6 * 98 + 6), 16 + 2 * 98)

@@ -85,6 +85,7 @@ def test_the_reference_and_the_page_on_the_command_line_have_the_same_exit_codes
 def test_the_reference_has_every_public_function_and_class() -> None:
     described = set(re.findall(r"^::: fedscal\.(\w+)$", page("python"), re.MULTILINE))
     rest = set(fedscal.__all__) - described
-    assert rest == {"ADAPTATIONS", "BENCHMARKS", "METHODS", "__version__", "losses"}
+    assert rest == {"ADAPTATIONS", "BENCHMARKS", "METHODS", "__version__", "losses", "trackers"}
     assert "::: fedscal.extend.register_method" in page("extend")
     assert "::: fedscal.losses.scal" in page("losses")
+    assert "::: fedscal.trackers.TensorBoard" in page("trackers")

@@ -32,6 +32,7 @@ RUN_BY = {
     "data check": "integration/test_folders_end_to_end.py",
     "data get": "unit/test_icons_download.py",
     "data show": "unit/test_contact_sheet.py",
+    "watch": "integration/test_watch.py",
     "flower certs": "integration/test_flower_arguments.py",
 }
 """Commands that a test runs, on small data or for a round or two, and where."""

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, ClassVar, Concatenate, Literal, ParamSpec, Sel
 
 from fedscal.core import files
 from fedscal.core.convert import convert, dump
-from fedscal.core.documents import read_json
+from fedscal.core.documents import read_json, read_record
 from fedscal.core.errors import first_line
 from fedscal.core.options import Value
+from fedscal.experiment.answers import ANSWERS, Answers
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.load import load_run
@@ -192,8 +193,15 @@ def small_files(run: Path, also: Sequence[str] = ()) -> list[Path]:
 
     A page that shows images of the clients stays where it is.
     """
-    answers = load_run(run).answers
-    pictures = {"report.html"} if answers and answers.examples else set()
+    pictures = {"report.html"} if _has_pictures(run) else set()
     small = [run / name for name in _SMALL_FILES if name not in pictures]
     small = [path for path in small if path.is_file() and path.stat().st_size <= _LARGEST]
     return small + [path for pattern in also for path in sorted(run.glob(pattern)) if path.is_file()]
+
+
+def _has_pictures(run: Path) -> bool:
+    """Whether somebody asked for pictures in the page, of whatever model."""
+    try:
+        return bool(read_record(run / ANSWERS, Answers).examples)
+    except (OSError, ValueError):
+        return False
