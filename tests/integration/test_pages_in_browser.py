@@ -34,7 +34,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     stories = {
         "labelled": healthy,
         "collapsed": example_runs.COLLAPSED,
-        "many": example_runs.MANY,
+        "many": replace(example_runs.MANY, rounds=3),
         "hostile": replace(healthy, domains={HOSTILE: (50.0, 60.0), "b": (60.0, 50.0)}, rounds=2),
         "bare": replace(healthy, rounds=2, answers=False),
     }
