@@ -10,6 +10,7 @@ import pytest
 from tools import example_runs
 from tools.requirements import ROOT
 
+from fedscal.core.text import MINUS
 from fedscal.report import write_comparison, write_report
 
 pytest.importorskip("playwright", reason="a browser is driven by playwright, of the extra dev: make setup")
@@ -148,7 +149,7 @@ def test_a_table_sorts_by_click_and_by_key(show: Callable[[str], Shown]) -> None
     head.get_by_role("button").click()
     changes = page.locator("#clients td.change").all_text_contents()
     assert head.get_attribute("aria-sort") == "ascending"
-    assert sorted(changes, key=lambda text: float(text.split()[0].replace("−", "-"))) == changes
+    assert sorted(changes, key=lambda text: float(text.split()[0].replace(MINUS, "-"))) == changes
     head.get_by_role("button").focus()
     page.keyboard.press("Enter")
     assert head.get_attribute("aria-sort") == "descending"
