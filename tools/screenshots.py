@@ -108,7 +108,9 @@ def taken(browser: Browser, shot: Shot, path: Path | str) -> bytes:
 
 def reduced(data: bytes) -> bytes:
     """Return a picture with few colours."""
-    picture = Image.open(io.BytesIO(data)).convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
+    # Rare colours are those of the curves: they must not be merged.
+    picture = Image.open(io.BytesIO(data)).convert("RGB")
+    picture = picture.quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     file = io.BytesIO()
     picture.save(file, "PNG", optimize=True)
     return file.getvalue()

@@ -199,7 +199,7 @@ def test_what_is_seen_first(tmp_path: Path, name: str) -> None:
 
 
 def test_two_hundred_sites_are_one_shape_and_a_table(tmp_path: Path) -> None:
-    run = example_runs.write(tmp_path / "run", replace(example_runs.MANY, rounds=2))
+    run = example_runs.write(tmp_path / "run", replace(example_runs.MANY, rounds=1))
     text = write_report(run).read_text()
     page = Page(text)
     assert len(page.charts["client-strip"]["names"]) == 200

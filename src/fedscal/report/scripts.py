@@ -9,7 +9,8 @@ from functools import cache
 from importlib import resources
 
 _LIBRARIES = ("d3.min.js", "plot.umd.min.js")
-"""In the order in which they need each other."""
+_CHARTS = ("drawing.js", "round_charts.js", "answer_charts.js", "charts.js")
+"""Both in the order in which they need each other."""
 
 
 @cache
@@ -24,8 +25,8 @@ def style() -> str:
 
 def scripts(charts: bool) -> list[str]:
     """Return the scripts of a page: tables and buttons, and what draws if there are charts."""
-    drawing = [_libraries(), _text("assets", "charts.js")] if charts else []
-    return [*drawing, _text("assets", "page.js")]
+    names = ("element.js", *(_CHARTS if charts else ()), "page.js")
+    return [*([_libraries()] if charts else []), *(_text("assets", name) for name in names)]
 
 
 @cache

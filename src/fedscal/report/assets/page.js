@@ -5,12 +5,6 @@
 const fedscal = (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
-  const made = (tag, properties = {}, ...children) => {
-    const element = Object.assign(document.createElement(tag), properties);
-    element.append(...children);
-    return element;
-  };
-
   /** Tell those who do not see the change. */
   const say = (text) => {
     document.getElementById("said").textContent = text;
@@ -36,7 +30,10 @@ const fedscal = (() => {
     button.hidden = false;
     button.setAttribute("aria-label", `Copy: ${code.textContent}`);
     button.addEventListener("click", async () => {
-      const done = await copyText(code.textContent, code).then(() => true, () => false);
+      const done = await copyText(code.textContent, code).then(
+        () => true,
+        () => false,
+      );
       button.textContent = done ? "Copied" : "Press Ctrl+C";
       button.classList.toggle("done", done);
       say(done ? "The command is in the clipboard." : "The command is selected.");
@@ -77,7 +74,7 @@ const fedscal = (() => {
     const heads = all("thead th", table);
     if (all("tbody > tr", table).length < 3) return;
     heads.forEach((head, column) => {
-      const button = made("button", { type: "button" }, ...head.childNodes);
+      const button = element("button", { type: "button" }, ...head.childNodes);
       head.append(button);
       button.addEventListener("click", () => {
         const descending = head.getAttribute("aria-sort") === "ascending";
@@ -91,10 +88,10 @@ const fedscal = (() => {
   const setUpFilter = (table) => {
     const rows = all("tbody > tr", table);
     if (rows.length <= 12) return;
-    const amount = made("span", { className: "soft", textContent: `${rows.length} rows` });
-    const field = made("input", { type: "search", autocomplete: "off" });
+    const amount = element("span", { className: "soft", textContent: `${rows.length} rows` });
+    const field = element("input", { type: "search", autocomplete: "off" });
     const box = table.closest(".scroll");
-    box.before(made("div", { className: "filter" }, made("label", {}, "Filter ", field), amount));
+    box.before(element("div", { className: "filter" }, element("label", {}, "Filter ", field), amount));
     field.addEventListener("input", () => {
       const wanted = field.value.trim().toLowerCase();
       rows.forEach((row) => {
