@@ -74,18 +74,20 @@ def execute(
         pool.shutdown(wait=False, cancel_futures=True)
         for process in running:
             process.terminate()
-        _wait_for_all(pool)
+        _wait_for_all(running)
         raise
     pool.shutdown()
     return failed
 
 
-def _wait_for_all(pool: ThreadPoolExecutor) -> None:
-    """Wait for terminated runs, even if the interrupt is repeated meanwhile."""
-    while True:
+def _wait_for_all(running: Sequence[subprocess.Popen[str]]) -> None:
+    """Wait for terminated runs, even if the interrupt is repeated meanwhile.
+
+    Not for their threads: Python takes a thread for ended when an interrupt breaks the wait for it.
+    """
+    while running:
         with contextlib.suppress(BaseException):
-            pool.shutdown()
-            return
+            time.sleep(0.05)
 
 
 def _run(cell: Cell, running: list[subprocess.Popen[str]]) -> Failed | None:
