@@ -22,10 +22,12 @@ from fedscal.core.types import (
     Sweep,
     Weights,
 )
+from fedscal.experiment.callbacks import Callback
+from fedscal.experiment.records import RoundRecord
 from fedscal.models.network import Network
 from fedscal.runtime.local import LocalDriver
 from fedscal.server.rounds import Round, Schedule, federate
-from fedscal.server.rule import Briefing, ServerRule
+from fedscal.server.rule import Briefing, ServerRule, ServerState
 
 CLASSES = 3
 SIDE = 6
@@ -212,3 +214,16 @@ def rounds(
     rule: ServerRule, driver: FakeDriver, source: Weights, count: int = 1, rate: float = 1.0
 ) -> Iterator[Round]:
     return federate(rule, driver, rule.init(Briefing(source, "w")), Schedule(count, rate, 0.1), seed=0)
+
+
+class Stopped(Exception):
+    """Somebody pulled the plug."""
+
+
+class StopsAfterRoundOne(Callback):
+    """Pulls it when all others have been told of the first round."""
+
+    def round(self, record: RoundRecord, state: ServerState | None) -> None:
+        """Stop the run."""
+        if record.round == 1:
+            raise Stopped

@@ -70,10 +70,12 @@ def licence(name: str) -> str:
     said = metadata.metadata(name)
     classifiers = [text for text in said.get_all("Classifier") or [] if text.startswith(_CLASSIFIER)]
     kinds = [text.rpartition(" :: ")[2] for text in classifiers if "OSI Approved :: " in text]
-    candidates = (said["License-Expression"], ", ".join(kinds), said["License"], _READ_IN_ITS_FILE.get(name))
-    for text in candidates:
-        if text and text != "UNKNOWN" and "\n" not in text:
-            return text
+    # get_all, for some readers of metadata raise an error for what is not there, as mlflow's does.
+    expression, text = (said.get_all(field) or [""] for field in ("License-Expression", "License"))
+    candidates = (expression[0], ", ".join(kinds), text[0], _READ_IN_ITS_FILE.get(name))
+    for found in candidates:
+        if found and found != "UNKNOWN" and "\n" not in found:
+            return found
     raise LookupError(f"{name} does not name its licence: read its file, and add it to _READ_IN_ITS_FILE")
 
 

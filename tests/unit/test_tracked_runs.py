@@ -13,14 +13,12 @@ from typing import Any
 
 import pytest
 
+import toys
 from fedscal.core.errors import UsageError
 from fedscal.data.benchmark import Benchmark
-from fedscal.experiment.callbacks import Callback
-from fedscal.experiment.records import RoundRecord
 from fedscal.experiment.run import adapt, resume
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec
-from fedscal.server.rule import ServerState
 from fedscal.trackers import TRACKERS, TensorBoard, Tracker, following, usable
 from fedscal.trackers.flat import round_numbers, summary_numbers
 
@@ -128,25 +126,13 @@ def tracker(name: str) -> Tracker:
     return TRACKERS[name]()
 
 
-class Stopped(Exception):
-    """Somebody pulled the plug."""
-
-
-class StopsAfterRoundOne(Callback):
-    """Pulls it."""
-
-    def round(self, record: RoundRecord, state: ServerState | None) -> None:
-        if record.round == 1:
-            raise Stopped
-
-
 @pytest.mark.parametrize("name", TRACKERS)
 def test_a_stopped_and_resumed_run_is_tracked_as_one(
     toy_benchmark: Benchmark, tmp_path: Path, stores: None, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     spec = RunSpec.make(**TOY)
-    with pytest.raises(Stopped), tracker(name) as first:
-        adapt(spec, tmp_path / "run", first, StopsAfterRoundOne())
+    with pytest.raises(toys.Stopped), tracker(name) as first:
+        adapt(spec, tmp_path / "run", first, toys.StopsAfterRoundOne())
     with tracker(name) as second:
         run = resume(tmp_path / "run", second)
         (run.path / "report.html").write_text("a page")

@@ -11,11 +11,11 @@ from typing import ClassVar
 import pytest
 
 import fedscal
+import toys
 from fedscal.core.convert import dump
 from fedscal.core.errors import UsageError
 from fedscal.data.benchmark import Benchmark
 from fedscal.experiment.answers import Answers, Example
-from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.records import (
     Accuracies,
     ClientRecord,
@@ -29,7 +29,6 @@ from fedscal.experiment.records import (
 )
 from fedscal.experiment.run import adapt, resume
 from fedscal.experiment.spec import RunSpec
-from fedscal.server.rule import ServerState
 from fedscal.trackers import Result, Start, Tracker, parsed
 from fedscal.trackers.flat import clean, round_numbers, summary_numbers, summary_words
 from fedscal.trackers.tracker import Ending, notes, small_files
@@ -159,18 +158,6 @@ class Kept(Tracker):
         self.files, self.ending = [path.name for path in files], ending
 
 
-class Stopped(Exception):
-    """Somebody pulled the plug."""
-
-
-class StopsAfterRoundOne(Callback):
-    """Pulls it."""
-
-    def round(self, record: RoundRecord, state: ServerState | None) -> None:
-        if record.round == 1:
-            raise Stopped
-
-
 def test_what_a_tracker_is_told(toy_benchmark: Benchmark, tmp_path: Path) -> None:
     spec, tracker = RunSpec.make(**TOY), Kept(also=["model/last.*"])
     with tracker:
@@ -189,8 +176,8 @@ def test_what_a_tracker_is_told(toy_benchmark: Benchmark, tmp_path: Path) -> Non
 
 def test_a_tracker_leaves_a_resumed_runs_rounds_alone(toy_benchmark: Benchmark, tmp_path: Path) -> None:
     spec, out = RunSpec.make(**TOY), tmp_path / "run"
-    with pytest.raises(Stopped), Kept() as first:
-        adapt(spec, out, first, StopsAfterRoundOne())
+    with pytest.raises(toys.Stopped), Kept() as first:
+        adapt(spec, out, first, toys.StopsAfterRoundOne())
     assert (first.rounds, first.ending) == ([0, 1], "failed")
     second, late = Kept(), Kept()
     late.name = "late"  # type: ignore[misc]

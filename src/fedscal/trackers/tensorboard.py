@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from fedscal.core.extras import from_extra
+from fedscal.core.table import Table
 from fedscal.experiment.records import AVERAGE
 from fedscal.runtime.signals import SIGNALS
 from fedscal.trackers.tracker import Ending, Result, Start, Tracker
@@ -54,9 +55,9 @@ class TensorBoard(Tracker):
 
     def conclude(self, result: Result) -> None:
         """Write the verdict and the summary as text."""
-        lines = [result.verdict, "", "| | |", "|---|---|"]
-        lines += [f"| {name} | {value} |" for name, value in {**result.words, **result.numbers}.items()]
-        self._writer.add_text("summary", "\n".join(lines), result.round)
+        rows = [(name, str(value)) for name, value in {**result.words, **result.numbers}.items()]
+        text = Table(result.verdict, ("name", "value"), rows).markdown()
+        self._writer.add_text("summary", text, result.round)
         self._writer.file_writer.add_summary(self._ended)
 
     def close(self, files: Sequence[Path], ending: Ending) -> None:
