@@ -114,7 +114,7 @@ def test_a_folder_with_classes_that_a_model_does_not_know_is_no_folder_of_sites(
     ("keys", "message"),
     [
         ({"clients": "nothere"}, "clients=nothere: there is no such folder"),
-        ({"benchmark": "photos/nothere"}, "there is no folder 'photos/nothere'"),
+        ({"benchmark": "photos/nothere"}, "there is no benchmark 'photos/nothere', nor such a folder"),
     ],
 )
 def test_a_folder_that_is_not_there_is_called_that(keys: dict[str, str], message: str) -> None:

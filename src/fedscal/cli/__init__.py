@@ -19,7 +19,7 @@ import typer.core
 import typer.main
 
 from fedscal.cli.guide import EPILOGS
-from fedscal.core.errors import FedscalError, OutOfSpace, shortened, shown
+from fedscal.core.errors import FedscalError, OutOfSpace, UsageError, nearest, shortened, shown
 from fedscal.core.user_code import allow_code
 from fedscal.core.version import __version__
 
@@ -76,9 +76,11 @@ class _Commands(typer.core.TyperGroup):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
+        """Import a command; one that is not there is answered with the nearest."""
         if cmd_name not in _COMMANDS:
-            return None
+            if ctx.resilient_parsing:  # a shell asks what could follow
+                return None
+            raise UsageError(f"there is no command '{shown(cmd_name)}'{nearest(cmd_name, _COMMANDS)}")
         module, _, name = _COMMANDS[cmd_name][0].partition(":")
         target = getattr(import_module(f"fedscal.cli.{module}"), name)
         if isinstance(target, typer.Typer):

@@ -68,8 +68,6 @@ def _refuse_unknown(name: str) -> None:
         tensors_benchmark(name)  # refuses what is not in the cache
     elif name not in BENCHMARKS and not is_folder(name):
         refuse_pickles(Path(name))
-        if "/" in name:
-            raise UsageError(f"there is no folder '{shown(name)}'")
         raise UsageError(
             f"there is no benchmark '{shown(name)}', nor such a folder{nearest(name, BENCHMARKS)}"
         )
