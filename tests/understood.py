@@ -27,7 +27,7 @@ def find(words: Sequence[str]) -> tuple[str, Any, list[str]]:
     command, path, rest = _ROOT, [], list(words)
     while hasattr(command, "get_command") and rest and not rest[0].startswith("-"):
         path.append(rest.pop(0))
-        command = command.get_command(command.context_class(command), path[-1])
+        command = command.get_command(command.context_class(command, resilient_parsing=True), path[-1])
         assert command, f"there is no command {' '.join(path)}"
     return " ".join(path), command, rest
 
