@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
-# One compute thread a test process: two processes with two threads each fight for two cores.
+# One compute thread a test process: processes with several threads each fight for the cores. Three of them on two
+# cores: a federation's tests mostly wait.
 export OMP_NUM_THREADS ?= 1
 # Modules are compiled when they are first imported, and kept, whatever the shell says: without that every
 # process of the tests would compile torch again.
@@ -35,7 +36,7 @@ demo-flower: .venv/dev ## a server and three sites on this machine, over TLS, tw
 	timeout 900 $(BIN)/fedscal flower demo runs/demo-flower --sites 3
 
 test: .venv/dev ## run the tests
-	$(BIN)/pytest --numprocesses 2 --dist worksteal
+	$(BIN)/pytest --numprocesses 3 --dist worksteal
 
 test-long: .venv/dev ## federations that are killed, strange and hostile; all that the default suite samples; the wheel
 	$(BIN)/pytest -m long

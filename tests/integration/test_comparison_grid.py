@@ -77,7 +77,7 @@ def test_a_finished_grid_is_not_run_again(fedscal: Zygote, copy_of_grid: Path) -
     assert (out / "comparison.json").read_bytes() == table
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_comparison_is_completed_by_repeating_the_command(
     fedscal: Zygote, grid: tuple[Path, str], copy_of_grid: Path
 ) -> None:

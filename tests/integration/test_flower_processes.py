@@ -56,6 +56,7 @@ def test_the_screen_is_for_people_and_the_noise_in_the_log(machines: Federation,
     assert "--isolation" in (machines.folder / "fedscal-server" / "server.log").read_text()
 
 
+@pytest.mark.long
 def test_a_key_that_nobody_registered_is_refused(machines: Federation) -> None:
     assert machines.start("keys", "keys", "keys", "--sites", "stranger").wait(120) == 0
     stranger = machines.site("stranger", "--retry", 0)

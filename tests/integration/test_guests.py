@@ -41,7 +41,7 @@ def guest(tmp_path: Path, cache: Path) -> Any:
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_guest_trains_in_workers_is_resumed_reported_and_used(
     guest: Any, tmp_path: Path, cache: Path
 ) -> None:
@@ -67,7 +67,7 @@ def test_a_guest_trains_in_workers_is_resumed_reported_and_used(
     assert (ended.code, "corner" in ended.out) == (0, True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_guest_is_compared_beside_methods_from_inside(guest: Any, tmp_path: Path) -> None:
     ended = guest(
         "compare", *SPEC[1:], *PLUGIN, "methods=guest,fedloa", "source=day", "--jobs", "2", "--out", "grid"

@@ -52,7 +52,7 @@ def _begin_or_resume(run: Path, *words: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.3, pytest.param(1.0, marks=pytest.mark.long)])
+@pytest.mark.parametrize("share", [0.15, pytest.param(1.0, marks=pytest.mark.long)])
 def test_a_kill_at_any_write_leaves_a_run_that_ends_with_the_same_bits(
     fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path], share: float
 ) -> None:
@@ -98,8 +98,8 @@ def test_a_kill_while_the_cache_is_built_leaves_one_that_is_whole_or_built_again
         assert not list(cache.rglob(".*.fedscal-tmp")), point
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", [pytest.param("fedscal", marks=pytest.mark.long), "fedmoon"])
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
 def test_kills_at_random_moments_of_a_run_leave_the_same_bits(
     fedscal: Zygote, tmp_path: Path, method: str
 ) -> None:
@@ -181,6 +181,7 @@ def _kill_a_worker_at(fedscal: Zygote, gate: Gate, place: tuple[str, str], run: 
     return child.wait()
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_costs_its_client_one_round_and_not_the_run(
     fedscal: Zygote, tmp_path: Path
 ) -> None:
@@ -279,7 +280,8 @@ def test_an_interrupt_that_a_library_swallows_is_not_lost(
     assert len(rows(run)) == 1, "it did not wait for the round"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_with_workers_stops_with_them_in_the_middle_of_a_training(
     fedscal: Zygote, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -352,6 +354,7 @@ def test_three_void_rounds_end_a_run_also_if_it_was_stopped_in_between(
     assert not (tmp_path / "whole" / "summary.json").exists()
 
 
+@pytest.mark.long
 def test_resuming_with_other_workers_changes_no_bit(
     fedscal: Zygote, tiny_runs: dict[str, Path], copy_of: Copy
 ) -> None:

@@ -61,7 +61,7 @@ def newcomer(fedscal: Zygote, tmp_path: Path) -> Newcomer:
     return Newcomer(fedscal, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_first_hour(newcomer: Newcomer) -> None:
     looks_around(newcomer)
     runs_and_is_interrupted(newcomer)

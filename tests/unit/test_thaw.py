@@ -219,6 +219,7 @@ def test_the_delivered_model_is_the_one_that_was_judged(deep: Benchmark, tmp_pat
     assert any(not top[name].equal(before[name]) for name in top), "clients moved the thawed blocks"
 
 
+@pytest.mark.long
 def test_a_thawed_model_is_exported(deep: Benchmark, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     pytest.importorskip("onnxruntime")

@@ -126,7 +126,13 @@ def tracker(name: str) -> Tracker:
     return TRACKERS[name]()
 
 
-@pytest.mark.parametrize("name", TRACKERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tensorboard",
+        *(pytest.param(name, marks=pytest.mark.long) for name in TRACKERS if name != "tensorboard"),
+    ],
+)
 def test_a_stopped_and_resumed_run_is_tracked_as_one(
     toy_benchmark: Benchmark, tmp_path: Path, stores: None, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
