@@ -81,7 +81,8 @@ def test_a_switch_works_alone_and_unless_given_is_the_papers(
 
 
 def unit(rows: Array) -> Array:
-    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+    lengths: Array = np.sqrt((rows**2).sum(axis=-1, keepdims=True))
+    return rows / lengths
 
 
 def shot_labels(features: Array, probabilities: Array) -> list[int]:
