@@ -152,8 +152,12 @@ def described(name: str) -> str:
     >>> described("fedwca")
     'fedwca (reconstruction)'
     """
-    caveat = METHODS[name].caveat if name in METHODS else ""
-    return f"{name} ({caveat})" if caveat else name
+    return f"{name} ({warning})" if (warning := caveat(name)) else name
+
+
+def caveat(name: str) -> str:
+    """Return a warning about a method's numbers; empty if there is none, or nobody registered the method."""
+    return METHODS[name].caveat if name in METHODS else ""
 
 
 def method(name: str) -> Method:

@@ -112,7 +112,7 @@ def test_every_shipped_recipe_is_a_run_or_a_grid_of_runs(name: str) -> None:
     assert keys
     assert specs
     if "grid" not in keys and not any(isinstance(value, list) for value in keys.values()):
-        assert {key: RunSpec.make(**keys).flat()[key] for key in keys} == keys
+        assert {key: RunSpec.make(**keys).all_keys()[key] for key in keys} == keys
 
 
 def test_there_are_recipes() -> None:

@@ -100,7 +100,7 @@ def test_a_table_has_every_row_and_column_of_the_paper(
     assert found["Source only", source, "average"]["ours"]
     for form in (ended.output, *((tmp_path / f"{name}.{end}").read_text() for end in ("csv", "html"))):
         assert "NOT A REPRODUCTION: " in form
-        assert "is not ViT-S/16; batch_size=8 instead of 64" in form.replace("\n", " ")
+        assert "is not a ViT-S/16 with trained weights; batch_size=8 instead of 64" in form.replace("\n", " ")
     assert json.loads((tmp_path / f"{name}.json").read_text())["reproduction"] is False
 
 

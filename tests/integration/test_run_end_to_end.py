@@ -311,6 +311,18 @@ def test_a_recipe_of_the_package_and_the_environment_come_before_the_command_lin
     assert (found["method"], found["rounds"], found["seed"]) == ("fedloa", 2, 3)
 
 
+@pytest.mark.parametrize(("method", "adaptation"), [("fedscal", "bmd"), ("fedprox", "ucon")])
+def test_the_authors_preset_runs_with_other_methods_and_adaptations(
+    fedscal: Zygote, tmp_path: Path, method: str, adaptation: str
+) -> None:
+    chosen = (f"method={method}", f"adaptation={adaptation}", "benchmark=tiny", "rounds=1", "local_epochs=1")
+    run = tmp_path / "run"
+    ended = fedscal("run", "authors-code", *chosen, "--quiet", "--no-report", "--out", run)
+    assert ended.code == 0, ended.err
+    assert (summary(run)["method"], summary(run)["adaptation"]) == (method, adaptation)
+    assert [row["round"] for row in rows(run)] == [0, 1]
+
+
 def test_a_reader_that_goes_away_is_no_error(cache: Path) -> None:
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {PROGRAM} keys | head -1"],

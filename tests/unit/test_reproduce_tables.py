@@ -14,6 +14,7 @@ import pytest
 import layouts
 from fedscal.core.errors import DataRefused, UsageError
 from fedscal.data.registry import benchmark
+from fedscal.methods import METHODS
 from fedscal.paper import tables
 from fedscal.paper.datasets import DATASETS, Copy, locate
 from fedscal.paper.result import Result, flaws, is_vit_small
@@ -191,9 +192,28 @@ def test_the_papers_network_is_known_by_its_shape(tmp_path: Path) -> None:
     assert not is_vit_small(f"hf:{tmp_path}", usual)
     small = {"hidden_size": 384, "num_hidden_layers": 12, "patch_size": 16}
     (tmp_path / "config.json").write_text(json.dumps(small))
+    assert not is_vit_small(f"hf:{tmp_path}", usual), "it holds no weights"
+    (tmp_path / "model.safetensors").touch()
     assert is_vit_small(f"hf:{tmp_path}", usual)
     (tmp_path / "config.json").write_text(json.dumps({**small, "hidden_size": 192}))
     assert not is_vit_small(f"hf:{tmp_path}", usual)
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("vit_small_patch16_224@pretrained", True),
+        ("vit_small_patch16_224.augreg_in1k@pretrained", True),
+        ("vit_small_patch16_224@weights.safetensors", True),
+        ("vit_small_patch16_224", False),  # random weights
+        ("vit_small_patch16_224@", False),
+        ("vit_small_patch16_224.augreg_in1k", False),
+        ("vit_small_patch16_224_gap@pretrained", False),  # another network
+        ("vit_tiny_patch16_224@pretrained", False),
+    ],
+)
+def test_timms_network_counts_only_with_weights(name: str, counts: bool) -> None:
+    assert is_vit_small(f"timm:{name}", "hf:some/vit-small") == counts
 
 
 # ---- the numbers
@@ -276,6 +296,29 @@ def test_every_file_says_whether_it_is_a_reproduction(plan: Plan, tmp_path: Path
     empty = next(r for r in rows if (r["method"], r["target"]) == ("FedSCAl", "Clipart"))
     assert (empty["paper"], empty["ours"], empty[name]) == ("61.22", "", "")
     assert "1 of 1 run finished." in page
+
+
+def test_reconstructions_are_marked_in_every_form(plan: Plan, tmp_path: Path) -> None:
+    runs, copies = plan("office-home", methods="ladd", sources="Art", seeds="0")
+    result = Result("office-home", runs, copies, [])
+    text, data, page = (path.read_text() for path in result.write(tmp_path))
+    marked = {row[0] for part in result.tables() for row in part.rows if row[0].endswith("†")}
+    assert marked == {"FedWCA †", "LADD †", "DualAdapt †"}
+    footnote = f"† FedWCA: {METHODS['fedwca'].caveat}; LADD: {METHODS['ladd'].caveat}; "
+    assert footnote in " ".join(result.notes())
+    assert footnote in page.replace("&#39;", "'")
+    assert "LADD †" in page
+    assert footnote in " ".join(json.loads(data)["notes"])
+    for rows in (json.loads(data)["rows"], list(csv.DictReader(text.splitlines()))):
+        assert {row["method"]: row["caveat"] for row in rows} == {
+            METHODS[name].title: METHODS[name].caveat for name in SYSTEMS
+        }
+
+
+def test_a_table_without_reconstructions_has_no_dagger(plan: Plan, tmp_path: Path) -> None:
+    runs, copies = plan("ablation")
+    for path in Result("ablation", runs, copies, []).write(tmp_path):
+        assert not any(sign in path.read_text() for sign in ("†", r"\u2020"))
 
 
 def test_the_systems_are_the_paper_s_and_not_the_package_s() -> None:

@@ -108,7 +108,7 @@ class SourceTable:
             title=f"{self.benchmark}, source {self.source or 'a given model'}",
             header=["method", "seeds", "source model", *domains, *later],
             rows=[row.cells(domains) for row in self.rows],
-            notes=caveats(row.row for row in self.rows),
+            notes=caveats(row.row.method for row in self.rows),
             headline=_HEADLINE,
         )
 

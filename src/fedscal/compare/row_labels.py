@@ -9,7 +9,7 @@ from typing import Any
 from fedscal.core.errors import UsageError
 from fedscal.core.options import as_typed
 from fedscal.experiment.spec import EXECUTION_KEYS, RunSpec
-from fedscal.methods import ADAPTATIONS, METHODS
+from fedscal.methods import ADAPTATIONS, METHODS, caveat
 
 _APART = frozenset({"benchmark", "source", "seed", "method", "adaptation"}) | EXECUTION_KEYS
 """Keys that are not named in a label: tables are divided by the first three, labels begin with the others."""
@@ -39,11 +39,6 @@ class Row:
         return self.method in METHODS and METHODS[self.method].adaptation == self.adaptation
 
     @property
-    def caveat(self) -> str:
-        """A warning about its numbers, if any."""
-        return METHODS[self.method].caveat if self.method in METHODS else ""
-
-    @property
     def label(self) -> str:
         """The row in a few words.
 
@@ -51,18 +46,23 @@ class Row:
         'FedSCAl, lambda_server=0'
         """
         title = METHODS[self.method].title if self.method in METHODS else self.method
-        title += f" {_DAGGER}" if self.caveat else ""
+        title = marked(title, self.method)
         if not self.usual:
             registered = self.adaptation in ADAPTATIONS
             title += f" + {ADAPTATIONS[self.adaptation].title if registered else self.adaptation}"
         return title + "".join(f", {name}={value}" for name, value in self.named)
 
 
-def caveats(rows: Iterable[Row]) -> list[str]:
-    """Return a sentence for the daggers in the rows' labels, if there are any."""
-    by_method = {METHODS[row.method].title: row.caveat for row in rows if row.caveat}
-    named = "; ".join(f"{title}: {caveat}" for title, caveat in by_method.items())
-    return [f"{_DAGGER} {named}. See docs/methods.md."] if by_method else []
+def marked(title: str, method: str) -> str:
+    """Return a row's title, with a dagger if there is a warning about the method's numbers."""
+    return f"{title} {_DAGGER}" if caveat(method) else title
+
+
+def caveats(methods: Iterable[str]) -> list[str]:
+    """Return a sentence for the daggers of these methods, if there are any."""
+    by_title = {METHODS[name].title: warning for name in methods if (warning := caveat(name))}
+    named = "; ".join(f"{title}: {warning}" for title, warning in by_title.items())
+    return [f"{_DAGGER} {named}. See docs/methods.md."] if by_title else []
 
 
 def rows_of(runs: Sequence[Keys]) -> list[Row]:

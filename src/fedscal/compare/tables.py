@@ -169,7 +169,7 @@ def overall_table(cells: Sequence[Cell], baseline: Baseline | None) -> Table | N
     p_values = {contrast.row: p for contrast in compared if (p := contrast.p) is not None}
     corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     rows = [contrast.cells(corrected.get(contrast.row)) for contrast in compared]
-    notes = [*_notes(compared), *_missing(cells), *caveats(contrast.row for contrast in compared)]
+    notes = [*_notes(compared), *_missing(cells), *caveats(contrast.row.method for contrast in compared)]
     return Table("All sources", _OVERALL, rows, notes)
 
 

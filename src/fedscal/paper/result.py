@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fedscal.compare.row_labels import caveats, marked
 from fedscal.core import files
 from fedscal.core.documents import read_json
 from fedscal.core.options import as_typed
@@ -21,7 +22,8 @@ from fedscal.core.table import Table
 from fedscal.core.text import UNKNOWN, count, spread
 from fedscal.experiment.experiment import find_data
 from fedscal.experiment.spec import EXECUTION_KEYS, RunSpec
-from fedscal.models.registry import HUGGING_FACE
+from fedscal.methods import caveat
+from fedscal.models.registry import HUGGING_FACE, TIMM
 from fedscal.paper.datasets import Copy
 from fedscal.paper.printed import ALL, AVERAGE, slips
 from fedscal.paper.scores import MOMENTS, Score, claims, scores
@@ -40,6 +42,7 @@ _FREE = EXECUTION_KEYS | {"model", "threads", "device", "precision", "micro_batc
 _CHOSEN = {"seed", "source", "method"}
 """Keys that choose a part of a table."""
 _VIT_SMALL = {"hidden_size": 384, "num_hidden_layers": 12, "patch_size": 16}
+_TIMM_VIT_SMALL = f"{TIMM}vit_small_patch16_224"
 
 Drawn = tuple[str, str, str]
 """Title, caption and svg of a figure."""
@@ -91,6 +94,7 @@ class Result:
             f"{done} of {count(len(cells), 'run')} finished.",
             *([f"Not given by --data, so not run: {', '.join(missing)}."] if missing else []),
             *(slip for name in names for slip in slips(name)),
+            *caveats(variant.method for block in table(self.name) for variant in block.variants),
             *([] if self.flaws else claims(self.scores)),
         ]
 
@@ -150,6 +154,7 @@ def _record(score: Score, difference: str) -> dict[str, Any]:
         "dataset": score.block.dataset,
         "local_adaptation": score.block.adaptation,
         "method": score.method,
+        "caveat": caveat(score.block.method(score.method)),
         "source": score.source,
         "target": score.target,
         "printed": score.printed,
@@ -206,7 +211,8 @@ def _table(
         line = [cells[column] for column in columns]
         last = cells.get(AVERAGE)
         extra = [_ours(last, moment) for moment in MOMENTS[1:]] if oracle and last else []
-        rows += _lines(method, line, difference, extra)
+        name = line[0].block.method(method)
+        rows += _lines(marked(method, name), line, difference, extra)
     return Table(title, ["method", "", *columns.values(), *(_LATER if oracle else ())], rows)
 
 
@@ -247,7 +253,7 @@ def _other_protocol(
 ) -> Iterator[str]:
     """Name the given keys whose values are not the paper's."""
     if not is_vit_small(specs[0].model, str(paper["model"])):
-        yield f"model={specs[0].model} is not ViT-S/16"
+        yield f"model={specs[0].model} is not a ViT-S/16 with trained weights"
     for spec in {(spec.method, spec.adaptation): spec for spec in specs}.values():
         row = {key: getattr(spec, key) for key in ("benchmark", "source", "method", "adaptation")}
         values, usual = spec.flat(), RunSpec.make(**{**paper, **row}).flat()
@@ -257,11 +263,14 @@ def _other_protocol(
 
 
 def is_vit_small(model: str, usual: str) -> bool:
-    """Whether a model has the paper's shape: the usual name, or a folder whose configuration says so."""
-    if model == usual or model.startswith("timm:vit_small_patch16_224"):
+    """Whether a model has the paper's shape and trained weights: the usual name, timm's, or such a folder."""
+    name, _, origin = model.partition("@")
+    if model == usual or (name.partition(".")[0] == _TIMM_VIT_SMALL and origin):
         return True
+    folder = Path(model.removeprefix(HUGGING_FACE))
     try:
-        config = read_json(Path(model.removeprefix(HUGGING_FACE)) / "config.json")
-        return model.startswith(HUGGING_FACE) and {key: config.get(key) for key in _VIT_SMALL} == _VIT_SMALL
+        config = read_json(folder / "config.json")
+        shaped = {key: config.get(key) for key in _VIT_SMALL} == _VIT_SMALL
     except (OSError, ValueError, AttributeError):
         return False
+    return model.startswith(HUGGING_FACE) and shaped and any(folder.glob("*.safetensors"))

@@ -30,6 +30,11 @@ class Variant:
     title: str
     keys: Keys
 
+    @property
+    def method(self) -> str:
+        """The name of the row's method."""
+        return str(self.keys["method"])
+
 
 @dataclass(frozen=True)
 class Block:
@@ -58,6 +63,10 @@ class Block:
     def domains(self) -> tuple[str, ...]:
         """All domains of the data set, as the paper calls them."""
         return tuple(DATASETS[self.dataset].domains)
+
+    def method(self, title: str) -> str:
+        """Return the name of the method of the row with this title."""
+        return next(variant.method for variant in self.variants if variant.title == title)
 
     @property
     def averages_only(self) -> bool:
@@ -167,7 +176,7 @@ def entries(blocks: Sequence[Block], copies: Mapping[str, Copy], given: Keys, ou
         for block in blocks
         if block.dataset in copies
         for variant in block.variants
-        if not methods or variant.keys["method"] in methods
+        if not methods or variant.method in methods
     )
     return sorted(chain.from_iterable(parts), key=lambda entry: entry.cell.spec.seed)
 
@@ -199,7 +208,7 @@ def _check(blocks: Sequence[Block], keys: Keys, methods: Sequence[str], sources:
             raise UsageError(f"{key}: the data of a table are given by --data.")
         if key in varied | {"adaptation", "adaptations", grid.GRIDS}:
             raise UsageError(f"{key} is what the table is about; use fedscal compare to choose it.")
-    rows = {str(variant.keys["method"]) for block in blocks for variant in block.variants}
+    rows = {variant.method for block in blocks for variant in block.variants}
     for name in methods:
         if name not in rows:
             raise UsageError(f"methods={shown(name)}: no row of the table{nearest(name, rows)}")

@@ -7,7 +7,7 @@ for Source-free Domain Adaptation. ECCV 2022.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedscal import losses
 from fedscal.client.step import Step
@@ -47,6 +47,12 @@ def memberships(features: Tensor, prototypes: Tensor) -> Tensor:
     return torch.softmax(products.flatten(1), dim=1).view_as(products)
 
 
+def nearest_memberships(features: Tensor, prototypes: Tensor) -> Tensor:
+    r"""Softmax over the classes j of max_k <g_i, c_jk>: how much image i belongs to each, shape (n, J)."""
+    products = torch.einsum("nd,jkd->njk", features, prototypes)
+    return torch.softmax(products.amax(dim=2), dim=1)
+
+
 def moved_prototypes(prototypes: Tensor, features: Tensor, belongs: Tensor, momentum: float) -> Tensor:
     r"""C <- m c + (1 - m) c_batch, c_batch = sum_i p_i g_i / sum_i p_i over the batch."""
     batch = losses.soft_prototypes(features, belongs.flatten(1)).view_as(prototypes)
@@ -66,7 +72,9 @@ class Bmd(Adaptation):
 
     L_st is the cross-entropy with the label of the nearest prototype, set once per local epoch; L_dyn the
     symmetric cross-entropy with the soft label that the moving prototypes give an image in its batch.
-    Features are L2-normalised before they meet a prototype.
+    Features are L2-normalised before they meet a prototype. BMD's own code rebuilds the prototypes once from
+    the images that lie nearest to them, and its dynamic label counts the nearest prototype of a class alone
+    and has a gradient: ``prototype_passes`` and ``dynamic_label``.
     """
 
     name: ClassVar[str] = "bmd"
@@ -77,11 +85,22 @@ class Bmd(Adaptation):
     prototypes: int = option(1, "prototypes per class in BMD", low=1, high=100)
     prototype_momentum: float = option(0.9999, "how slowly BMD's prototypes move", low=0, high=1)
     information: bool = option(True, "add information maximisation to BMD")
+    prototype_passes: int = option(
+        1, "times that BMD builds its prototypes: from predictions, then from nearness", low=1, later=True
+    )
+    dynamic_label: Literal["membership", "nearest"] = option(
+        "membership",
+        "BMD's soft label: all prototypes of a class, no gradient; or the nearest one, with gradient",
+        later=True,
+    )
 
     def prepare(self, sweep: Sweep, state: State | None) -> State:
         """Build the prototypes and label every image by the nearest one."""
         features = F.normalize(sweep.features, dim=1)
         centres = balanced_prototypes(features, sweep.probabilities, self.top_ratio, self.prototypes)
+        for _ in range(self.prototype_passes - 1):
+            near = nearest_memberships(features, centres)
+            centres = balanced_prototypes(features, near, self.top_ratio, self.prototypes)
         return {"pseudo_labels": nearest_class(features, centres), "prototypes": centres}
 
     def loss(self, step: Step, state: State) -> tuple[Tensor, State]:
@@ -90,9 +109,14 @@ class Bmd(Adaptation):
         features = F.normalize(step.weak.features.detach(), dim=1)
         belongs = memberships(features, state["prototypes"])
         static = F.cross_entropy(logits, state["pseudo_labels"][step.indices])
-        dynamic = symmetric_cross_entropy(logits, belongs.sum(dim=2))
+        dynamic = symmetric_cross_entropy(logits, self._dynamic_label(step, state, belongs))
         total = self.alpha * static + self.beta_dynamic * dynamic
         if self.information:
             total = total + losses.prediction_entropy(logits) + losses.negative_diversity(logits)
         moved = moved_prototypes(state["prototypes"], features, belongs, self.prototype_momentum)
         return total, state | {"prototypes": moved}
+
+    def _dynamic_label(self, step: Step, state: State, belongs: Tensor) -> Tensor:
+        if self.dynamic_label == "membership":
+            return belongs.sum(dim=2)
+        return nearest_memberships(F.normalize(step.weak.features, dim=1), state["prototypes"])

@@ -1,6 +1,6 @@
 """UCon: neighbours attract, the batch repels, and uncertain images keep several labels.
 
-Xu, Guo, Wang, et al.: Revisiting Source-Free Domain Adaptation: A New Perspective via Uncertainty
+Xu, Guo, Yi, Ling, Wang, Yi: Revisiting Source-Free Domain Adaptation: A New Perspective via Uncertainty
 Control. ICLR 2025.
 """
 
