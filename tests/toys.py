@@ -24,6 +24,7 @@ from fedscal.core.types import (
 )
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.records import RoundRecord
+from fedscal.methods import METHODS
 from fedscal.models.network import Network
 from fedscal.runtime.local import LocalDriver
 from fedscal.server.rounds import Round, Schedule, federate
@@ -155,6 +156,11 @@ def model(value: float, counter: int = 0) -> dict[str, Tensor]:
         "norm.running_mean": torch.tensor([10 * value]),
         "norm.num_batches_tracked": torch.tensor(counter),
     }
+
+
+def learns(method: str, adaptation: str) -> bool:
+    """Whether a method's clients have something to learn from with an adaptation."""
+    return adaptation != "none" or any(part.teaches for part in METHODS[method].regularizers)
 
 
 def reply(client: ClientId, weights: Weights, round_: int = 1, examples: int = 1) -> Reply:

@@ -17,6 +17,7 @@ from fedscal.client.terms.bmd import Bmd
 from fedscal.client.terms.contrastive import Contrastive
 from fedscal.client.terms.distillation import Distillation
 from fedscal.client.terms.local_classifier import LocalClassifier
+from fedscal.client.terms.none import NoAdaptation
 from fedscal.client.terms.proximal import Proximal
 from fedscal.client.terms.self_training import SelfTraining
 from fedscal.client.terms.shot import Shot
@@ -44,6 +45,7 @@ class Method:
         reference: where it comes from.
         adaptation: the local adaptation that it is run with unless another is chosen.
         start: how a client turns the received models into the one that it trains.
+        trains_head: whether a client trains the classifier too.
         profile: computes what a client reports of its images once, before the first round.
         caveat: what a reader of its numbers must know: whether it is a reconstruction.
         defaults: values of the run's keys that it was made for.
@@ -58,6 +60,7 @@ class Method:
     reference: str
     adaptation: str = "shot"
     start: type[Start] = Received
+    trains_head: bool = False
     profile: Profile | None = None
     caveat: str = ""
     reveals: str = ""
@@ -95,12 +98,14 @@ METHODS: dict[str, Method] = {
         "LADD",
         StyleClusters,
         (Distillation,),
-        "clusters by image style, self-training, distillation from the source model",
+        "source training in the clients' styles, clusters by style, self-training, distillation",
         "Shenaj et al., WACV 2023",
         adaptation="self-training",
+        trains_head=True,
         profile=style,
-        caveat="reading for classification",
-        reveals="its style, once: the mean low-frequency amplitude of its images",
+        caveat="published code read for classification",
+        reveals="its style, once, before source training: the mean low-frequency amplitude of its images",
+        defaults={"pretrain_styles": "clients", "local_epochs": 1},
     ),
     "dualadapt": Method(
         "DualAdapt",
@@ -108,6 +113,7 @@ METHODS: dict[str, Method] = {
         (LocalClassifier,),
         "the server's classifier agrees with the clients' own",
         "Yao et al., WACV 2022",
+        adaptation="none",
         caveat="source-free reading; original uses source data",
         reveals="a classifier, and mean, variance and share of its features in every pseudo-class",
     ),
@@ -143,6 +149,7 @@ ADAPTATIONS: dict[str, type[Adaptation]] = {
     "bmd": Bmd,
     "ucon": Ucon,
     "self-training": SelfTraining,
+    "none": NoAdaptation,
 }
 
 
@@ -168,11 +175,18 @@ def method(name: str) -> Method:
 
 
 def build_objective(name: str, adaptation: str, values: Mapping[str, Value]) -> Objective:
-    """Return the client objective of a method: the adaptation first, then the regularizers."""
+    """Return the client objective of a method: the adaptation first, then the regularizers.
+
+    An empty adaptation is refused where nothing else teaches the clients.
+    """
     if adaptation not in ADAPTATIONS:
         raise UsageError(f"adaptation={adaptation}: no such adaptation{nearest(adaptation, ADAPTATIONS)}")
-    parts: tuple[type[Term], ...] = (ADAPTATIONS[adaptation], *method(name).regularizers)
-    return Objective(tuple(construct(part, values) for part in parts), method(name).start())
+    row = method(name)
+    parts: tuple[type[Term], ...] = (ADAPTATIONS[adaptation], *row.regularizers)
+    objective = Objective(tuple(construct(part, values) for part in parts), row.start(), row.trains_head)
+    if adaptation == "none" and row.rule.trains and not any(term.teaches for term in objective.active):
+        raise UsageError(f"adaptation=none: {name} has nothing else that clients learn from; choose another.")
+    return objective
 
 
 def build_rule(name: str, values: Mapping[str, Value]) -> ServerRule:

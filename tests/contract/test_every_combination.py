@@ -26,7 +26,7 @@ from fedscal.runtime.messages import (
 from fedscal.runtime.protocols import Executor
 from fedscal.runtime.service import ClientService
 from fedscal.server.rounds import Round, Schedule, federate
-from toys import Kept, briefing, client_data, tiny_network
+from toys import Kept, briefing, client_data, learns, tiny_network
 
 CLIENTS = ["a", "b", "c", "d"]
 SCHEDULE = Schedule(rounds=3, participation=0.7, lr=0.05)
@@ -49,6 +49,7 @@ PAIRS = [
     )
     for row, method in enumerate(METHODS)
     for column, adaptation in enumerate(ADAPTATIONS)
+    if learns(method, adaptation)
 ]
 
 

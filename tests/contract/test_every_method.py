@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,13 +15,14 @@ from fedscal.client.style import style
 from fedscal.client.term import Need, Objective, Term
 from fedscal.client.training import Training, local_update
 from fedscal.core import weights
+from fedscal.core.errors import UsageError
 from fedscal.core.options import options_of
 from fedscal.core.rng import Streams
 from fedscal.core.types import Memory, Package, Prediction, Reply, Sweep
 from fedscal.methods import ADAPTATIONS, METHODS, build_objective, build_rule, hyperparameters
 from fedscal.models.network import Network, predict
 from fedscal.server.rule import Briefing
-from toys import CLASSES, NoiseViews, backward, client_data, gaussians, tensor_of, tiny_network
+from toys import CLASSES, NoiseViews, backward, client_data, gaussians, learns, tensor_of, tiny_network
 
 COUNT = 8
 CLIENTS = ("a", "b", "c")
@@ -30,7 +32,9 @@ PAIRS = [
     pytest.param(method, adaptation, id=f"{method}-{adaptation}")
     for method in METHODS
     for adaptation in ADAPTATIONS
+    if learns(method, adaptation)
 ]
+TEACHING = [adaptation for adaptation in ADAPTATIONS if adaptation != "none"]
 REGULARIZERS = sorted(
     {part for row in METHODS.values() for part in row.regularizers}, key=lambda part: part.__name__
 )
@@ -249,6 +253,27 @@ def test_an_update_leaves_package_memory_and_images_untouched(method: str, adapt
 
 
 @pytest.mark.parametrize(("method", "adaptation"), PAIRS)
+def test_the_head_moves_only_where_the_method_trains_it(method: str, adaptation: str) -> None:
+    objective, network = build_objective(method, adaptation, {}), tiny_network()
+    network.freeze_head(objective.trains_head)  # as another objective may have left it
+    head = update(objective, {}, network, method)[0].weights["head.weight"]
+    start = weights.snapshot(tiny_network().state_dict())["head.weight"]
+    if METHODS[method].rule.trains and "server" in PACKAGES[method].models:
+        start = PACKAGES[method].models["server"]["head.weight"]
+        assert torch.equal(head, start) is not METHODS[method].trains_head
+
+
+@pytest.mark.parametrize(
+    ("method", "adaptation"),
+    [(name, "none") for name, row in METHODS.items() if row.rule.trains and not learns(name, "none")],
+)
+def test_an_empty_adaptation_is_refused_where_nothing_else_teaches(method: str, adaptation: str) -> None:
+    assert method in {"loa", "fedloa", "fedprox", "fedmoon"}
+    with pytest.raises(UsageError, match=f"adaptation=none: {method} has nothing else"):
+        build_objective(method, adaptation, {})
+
+
+@pytest.mark.parametrize(("method", "adaptation"), PAIRS)
 def test_memory_is_made_of_tensors_that_can_be_written(method: str, adaptation: str) -> None:
     _, kept = update(build_objective(method, adaptation, {}), {}, method=method)
     flat = weights.flatten(kept)
@@ -259,24 +284,24 @@ def weight_options(part: type) -> list[str]:
     return [name for name, declared in options_of(part).items() if declared.weight]
 
 
-@pytest.mark.parametrize("adaptation", ADAPTATIONS)
+@pytest.mark.parametrize("adaptation", TEACHING)
 @pytest.mark.parametrize("method", [name for name, row in METHODS.items() if row.regularizers])
 def test_a_regularizer_whose_weights_are_zero_leaves_fedloas_bits(method: str, adaptation: str) -> None:
     parts = METHODS[method].regularizers
     assert all(weight_options(part) for part in parts), "declare weights as option(..., weight=True)"
     off = build_objective(method, adaptation, {name: 0.0 for part in parts for name in weight_options(part)})
-    plain = Objective(build_objective("fedloa", adaptation, {}).terms, off.start)
+    plain = replace(off, terms=build_objective("fedloa", adaptation, {}).terms)
     found, expected = (update(objective, {}, method=method)[0] for objective in (off, plain))
     assert weights.digest(found.weights) == weights.digest(expected.weights)
     assert off.needs == plain.needs
 
 
-@pytest.mark.parametrize("adaptation", ADAPTATIONS)
+@pytest.mark.parametrize("adaptation", TEACHING)
 @pytest.mark.parametrize("method", [name for name, row in METHODS.items() if row.regularizers])
 def test_a_regularizer_that_is_on_changes_the_update(method: str, adaptation: str) -> None:
     # The toys' predictions are unsure: at the usual threshold alignment may keep none of them.
-    on = build_objective(method, adaptation, {"tau_init": 0.4})
-    plain = Objective(build_objective("fedloa", adaptation, {}).terms, on.start)
+    on = build_objective(method, adaptation, {"tau_init": 0.4, "lambda_discrepancy": 1.0})
+    plain = replace(on, terms=build_objective("fedloa", adaptation, {}).terms)
     memory = remembered(on, method)
     found, other = (update(objective, memory, method=method)[0] for objective in (on, plain))
     assert weights.digest(found.weights) != weights.digest(other.weights)

@@ -7,7 +7,18 @@ import torch
 from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 
-from fedscal.core.clusters import by_silhouette, finch, k_means, nearest, silhouette
+from fedscal.core.clusters import (
+    by_silhouette,
+    finch,
+    k_means,
+    nearest,
+    restarted_k_means,
+    silhouette,
+)
+
+
+def drawn(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
 
 
 def blobs(*shifts: float, count: int = 20) -> torch.Tensor:
@@ -27,6 +38,29 @@ def test_k_means_survives_fewer_points_than_centres() -> None:
     assert k_means(torch.tensor([[1.0], [3.0]]), 4).flatten().tolist() == [1.0, 3.0, 1.0, 1.0]
 
 
+@pytest.mark.parametrize("centres", [2, 5, 9])
+def test_restarted_k_means_is_as_good_as_scikit_learns(centres: int) -> None:
+    points = blobs(0.0, 2.0, -1.0, 4.0).double()
+    labels = restarted_k_means(points, centres, drawn())
+    inertia = sum(
+        ((part := points[labels == k]) - part.mean(dim=0)).square().sum() for k in set(labels.tolist())
+    )
+    oracle = KMeans(centres, n_init=10, random_state=0).fit(points.numpy()).inertia_
+    assert float(inertia) <= 1.05 * oracle
+
+
+def test_restarts_find_what_one_start_misses_and_repeat_bit_for_bit() -> None:
+    # Two far pairs and a lone point between: three clusters, that a start with both points of a pair misses.
+    points = torch.tensor([[0.0], [1.0], [10.0], [20.0], [21.0]])
+    found = [restarted_k_means(points, 3, drawn(seed)).tolist() for seed in range(20)]
+    assert all(row[0] == row[1] and row[3] == row[4] and len(set(row)) == 3 for row in found)
+    assert found == [restarted_k_means(points, 3, drawn(seed)).tolist() for seed in range(20)]
+
+
+def test_restarted_k_means_survives_fewer_places_than_centres() -> None:
+    assert len(set(restarted_k_means(torch.tensor([[1.0], [1.0], [3.0]]), 3, drawn()).tolist())) == 2
+
+
 def test_the_silhouette_by_hand() -> None:
     # Points 0, 2 | 10: for 0, a = 2, b = 10: 8/10. For 2, a = 2, b = 8: 6/8. The lone 10 counts 0.
     points = torch.tensor([[0.0], [2.0], [10.0]])
@@ -42,13 +76,13 @@ def test_the_silhouette_is_scikit_learns() -> None:
 
 @pytest.mark.parametrize("shifts", [(0.0, 9.0), (0.0, 9.0, -9.0), (0.0, 9.0, -9.0, 18.0)])
 def test_the_silhouette_tells_how_many_clusters_there_are(shifts: tuple[float, ...]) -> None:
-    labels = by_silhouette(blobs(*shifts), most=8)
+    labels = by_silhouette(blobs(*shifts), range(2, 9), drawn())
     assert len(set(labels.tolist())) == len(shifts)
     assert all(len(set(part.tolist())) == 1 for part in torch.split(labels, 20))
 
 
 def test_points_in_one_place_are_one_cluster() -> None:
-    assert by_silhouette(torch.ones(4, 2), most=3).tolist() == [0, 0, 0, 0]
+    assert by_silhouette(torch.ones(4, 2), range(2, 4), drawn()).tolist() == [0, 0, 0, 0]
 
 
 def test_finch_links_first_neighbours() -> None:

@@ -13,9 +13,10 @@ from fedscal.client.terms.local_classifier import LocalClassifier, softmax_regre
 from fedscal.core.errors import ModelRefused
 from fedscal.core.features import class_gaussians, discrepancy, probabilities, sample
 from fedscal.core.types import Reply, Weights
+from fedscal.methods import build_objective
 from fedscal.server.rule import Briefing, ServerState
 from fedscal.server.rules.dual_adapt import DualAdapt
-from toys import fixed_step, reply, sweep
+from toys import backward, fixed_step, reply, sweep
 
 SOURCE = {"w": torch.zeros(1), "head.weight": torch.eye(2), "head.bias": torch.zeros(2)}
 GAUSSIANS = {"mean": 4 * torch.eye(2), "variance": torch.full((2, 2), 0.01)}
@@ -71,6 +72,32 @@ def test_the_report_is_the_classifier_and_the_mixture() -> None:
     told = term.report(state)
     assert told.keys() == {"weight", "bias", "mean", "variance", "share"}
     assert told["mean"].tolist() == [[4.5, 0.0], [0.0, 5.0]]
+
+
+def test_with_an_empty_slot_the_pseudo_labels_are_those_that_the_classifier_is_fitted_to() -> None:
+    # The second image is predicted 1, but its feature points to the prototype of class 0.
+    seen = sweep(
+        torch.tensor([[3.0, 0.0], [0.0, 0.1], [0.0, 3.0]]),
+        torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]]),
+    )
+    objective = build_objective("dualadapt", "none", {})
+    assert [term.name for term in objective.active] == ["local_classifier"]
+    found = objective.pseudo_labels(seen)
+    assert found is not None
+    assert found.tolist() == [0, 0, 1]
+    fitted = objective.prepare(seen, None)
+    assert fitted[0]["share"].tolist() == pytest.approx([2 / 3, 1 / 3])
+    assert build_objective("fedscal", "none", {}).pseudo_labels(seen) is None
+
+
+def test_by_default_a_client_fits_and_reports_and_its_features_feel_no_pull() -> None:
+    features = torch.tensor([[3.0, 1.0]]).log().requires_grad_()
+    step = fixed_step(torch.zeros(1, 2), features=features)
+    value, _ = LocalClassifier().loss(step, {"weight": torch.eye(2), "bias": torch.zeros(2)})
+    backward(value)
+    assert value.item() == 0
+    assert features.grad is not None
+    assert features.grad.abs().max() == 0
 
 
 def told(head: torch.Tensor, where: torch.Tensor) -> Weights:

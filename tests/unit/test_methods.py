@@ -82,6 +82,7 @@ def test_the_paper_s_defaults() -> None:
     assert (Shot().beta, Proximal().mu, Contrastive().mu, Contrastive().temperature) == (0.5, 0.01, 1.0, 0.5)
     assert {name: row.adaptation for name, row in METHODS.items() if row.adaptation != "shot"} == {
         "ladd": "self-training",
+        "dualadapt": "none",
         "fedsite": "ucon",
     }
 

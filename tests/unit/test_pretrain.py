@@ -7,15 +7,16 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fedscal.client.style import style
 from fedscal.core import weights
-from fedscal.core.errors import DataRefused
+from fedscal.core.errors import DataRefused, UsageError
 from fedscal.core.rng import stream
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.registry import BENCHMARKS
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.pretrain import Epoch, SourceTraining, Trained, held_out_rows, pretrain
-from fedscal.experiment.source import poorly_trained, source_model, training_epochs
+from fedscal.experiment.source import poorly_trained, source_model, training_epochs, used_as_it_is
 from fedscal.experiment.spec import RunSpec
 from fedscal.models.network import Network, predict
 from toys import NoiseViews, blobs, tiny_network
@@ -187,3 +188,63 @@ def test_how_images_are_seen_is_part_of_what_decides_a_source_model(toy_benchmar
     ways: list[dict[str, str]] = [{}, {"mirror": "no"}, {"crops": "0.5"}, {"framing": "whole"}]
     specs = [RunSpec.make(benchmark="toy", pretrain_epochs=1, **keys) for keys in ways]
     assert len({source_model(Experiment.build(spec)).path for spec in specs}) == len(ways)
+
+
+def test_images_are_trained_in_styles_that_are_drawn_for_them() -> None:
+    styles = torch.stack([style(blobs(20, seed, 40)[0])["amplitude"] for seed in (1, 2)])
+    seen: list[torch.Tensor] = []
+
+    class Watched(NoiseViews):
+        def weak(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+            seen.append(images)
+            return super().weak(images, generator)
+
+    def trained(styles: torch.Tensor | None) -> str:
+        seen.clear()
+        made = pretrain(tiny_network(), IMAGES, LABELS, Watched(), RECIPE, 0, styles=styles)
+        return weights.digest(made.weights)
+
+    plain = trained(None)
+    assert plain == weights.digest(train().weights)
+    assert trained(styles) == trained(styles) != plain
+    # Each image has the brightness of one of the two styles, up to rounding, and both are drawn.
+    levels = torch.cat(seen).double().mean(dim=(1, 2, 3)) / 255
+    gaps = (levels[:, None] - styles[:, 0, 1, 1]).abs()
+    assert gaps.amin(dim=1).max() < 0.01
+    assert len(set(gaps.argmin(dim=1).tolist())) == 2
+
+
+def test_the_clients_decide_a_source_model_only_if_it_is_trained_in_their_styles(
+    toy_benchmark: Benchmark,
+) -> None:
+    def path(**keys: object) -> str:
+        spec = RunSpec.make(benchmark="toy", pretrain_epochs=1, **keys)
+        return str(source_model(Experiment.build(spec)).path)
+
+    plain = path(method="fedloa")
+    assert (
+        plain == path(method="fedloa", clients_per_domain=3) == path(method="ladd", pretrain_styles="source")
+    )
+    styled = path(method="ladd")
+    assert styled == path(method="fedloa", pretrain_styles="clients")
+    assert len({plain, styled, path(method="ladd", clients_per_domain=3)}) == 3
+
+
+def test_a_given_source_model_is_used_as_it_is_and_that_is_said(toy_benchmark: Benchmark) -> None:
+    said = {}
+    for name, styles in {"plain": "source", "styled": "clients"}.items():
+        spec = RunSpec.make(benchmark="toy", method="ladd", pretrain_epochs=1, pretrain_styles=styles)
+        made = source_model(Experiment.build(spec))
+        given = Experiment.build(RunSpec.make(benchmark="toy", method="ladd", source_model=str(made.path)))
+        assert given.styles is None
+        source = source_model(given)
+        assert weights.digest(source.weights) == weights.digest(made.weights)
+        said[name] = used_as_it_is(given, source)
+    assert "used as it is: it was not trained in the clients' styles" in said["plain"]
+    assert said["styled"] == ""
+
+
+def test_styles_want_pixels() -> None:
+    keys = {"benchmark": "icons-64", "source": "solid", "method": "fedloa", "trunk": "frozen"}
+    with pytest.raises(UsageError, match="features have no style"):
+        RunSpec.make(**keys, model="efficientnet-lite0", pretrain_styles="clients")

@@ -19,7 +19,8 @@ from fedscal.methods import ADAPTATIONS, METHODS, hyperparameters, method, parts
 _GROUPS = {
     "data": "benchmark source clients classes image_size framing mirror crops on_bad class_skew",
     "network": "model source_model trunk thaw feature_views",
-    "source training": "pretrain_epochs pretrain_steps pretrain_lr pretrain_views pretrain_dropout",
+    "source training": "pretrain_epochs pretrain_steps pretrain_lr pretrain_views pretrain_styles "
+    "pretrain_dropout",
     "federation": "method adaptation rounds local_epochs participation least_participants "
     "clients_per_domain lr lr_schedule batch_size view_passes label_view statistics statistics_prior "
     "class_shares sure_share select transport",

@@ -1,4 +1,8 @@
-"""The style of a client's images: the profile by which LADD clusters clients."""
+"""The style of a client's images: LADD clusters clients by it, and trains the source model in it.
+
+It is the low-frequency amplitude of Yang, Soatto: FDA: Fourier Domain Adaptation for Semantic Segmentation.
+CVPR 2020.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +27,31 @@ def style(images: Images) -> dict[str, Tensor]:
         ``amplitude`` of shape (C, 3, 3). It shows the mean brightness and the coarsest patterns of the
         client's images, nothing finer and no single image.
     """
-    amplitudes = [_low_amplitudes(batch / 255).sum(dim=0) for batch in images.split(256)]
+    amplitudes = [_low(_spectrum(batch)).abs().sum(dim=0) for batch in images.split(256)]
     return {"amplitude": torch.stack(amplitudes).sum(dim=0) / len(images)}
 
 
-def _low_amplitudes(images: Tensor) -> Tensor:
-    spectrum: Tensor = torch.fft.fftshift(torch.fft.fft2(images, norm="forward"), dim=(2, 3)).abs()
-    top, left = (size // 2 - _WINDOW // 2 for size in images.shape[2:])
+def restyled(images: Tensor, amplitudes: Tensor) -> Tensor:
+    """Return images in other styles: their lowest frequencies keep the phase and take these amplitudes.
+
+    Args:
+        images: uint8 images (n, C, H, W).
+        amplitudes: a style (n, C, 3, 3) for each of them.
+    """
+    spectrum = _spectrum(images)
+    low = _low(spectrum)
+    low.copy_(torch.polar(amplitudes.to(low.real), low.angle()))
+    changed = torch.fft.ifft2(torch.fft.ifftshift(spectrum, dim=(2, 3)), norm="forward").real
+    return (255 * changed).round().clamp(0, 255).to(torch.uint8)
+
+
+def _spectrum(images: Tensor) -> Tensor:
+    """Return the Fourier transform of images with values from 0 to 1, frequency 0 in the middle."""
+    spectrum: Tensor = torch.fft.fftshift(torch.fft.fft2(images / 255, norm="forward"), dim=(2, 3))
+    return spectrum
+
+
+def _low(spectrum: Tensor) -> Tensor:
+    """Return a view of the lowest frequencies."""
+    top, left = (size // 2 - _WINDOW // 2 for size in spectrum.shape[2:])
     return spectrum[:, :, top : top + _WINDOW, left : left + _WINDOW]

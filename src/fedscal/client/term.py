@@ -43,6 +43,8 @@ class Term(ABC):
     name: ClassVar[str]
     scalars: ClassVar[tuple[str, ...]] = ()
     """The 0-d tensors of its state that are recorded once per local epoch; no others leave a client."""
+    teaches: ClassVar[bool] = False
+    """Whether a client can be trained with it alone, without a local adaptation beside it."""
 
     @property
     def needs(self) -> frozenset[Need]:
@@ -63,6 +65,10 @@ class Term(ABC):
     def loss(self, step: Step, state: State) -> tuple[Tensor, State]:
         """Return the term's value on a batch, and the state for the next one."""
 
+    def pseudo_labels(self, sweep: Sweep) -> Tensor | None:
+        """Return the labels (n,) that a local epoch would start from; None if it has none."""
+        return None
+
     def report(self, state: State) -> Weights:
         """Return what the server's rule requires beside the weights, from the state after the last batch."""
         return {}
@@ -75,6 +81,10 @@ class Adaptation(Term):
     """Its name in tables."""
     null: ClassVar[bool] = False
 
+    def pseudo_labels(self, sweep: Sweep) -> Tensor | None:
+        """Return the pseudo-labels of its state."""
+        return self.prepare(sweep, None).get("pseudo_labels")
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -83,10 +93,12 @@ class Objective:
     Attributes:
         terms: the summands.
         start: how the received models become the one that is trained.
+        trains_head: whether the classifier is trained too; if not, it stays as it was received.
     """
 
     terms: tuple[Term, ...]
     start: Start = field(default_factory=Received)
+    trains_head: bool = False
 
     @cached_property
     def active(self) -> tuple[Term, ...]:
@@ -108,6 +120,11 @@ class Objective:
         results = [term.loss(step, state) for term, state in zip(self.active, states, strict=True)]
         # A penalty on the weights is made where they are; all other values are on the CPU anyway.
         return torch.stack([value.cpu() for value, _ in results]).sum(), [state for _, state in results]
+
+    def pseudo_labels(self, sweep: Sweep) -> Tensor | None:
+        """Return the labels (n,) that a local epoch would start from, those of the first term with any."""
+        found = (term.pseudo_labels(sweep) for term in self.terms)
+        return next((labels for labels in found if labels is not None), None)
 
     def reports(self, states: Sequence[State]) -> dict[str, Weights]:
         """Return what the terms report to the server, by the name of the term."""

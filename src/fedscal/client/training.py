@@ -91,7 +91,7 @@ def local_update(
     local = _LocalRound(package, memory, data, objective, training, streams, network)
     with streams.for_layers(), oom_hint():
         received, choice = objective.start.begin(package.models, local.sweep)
-        network.freeze_head()
+        network.freeze_head(not objective.trains_head)
         epochs, states = local.train(local.models(received))
     final = weights.snapshot(network.state_dict())
     if broken := weights.first_not_finite(final):

@@ -1,7 +1,8 @@
-"""Deterministic clustering: the same points always give the same clusters."""
+"""Deterministic clustering: the same points, and the same stream to draw from, give the same clusters."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fedscal.core.lazy import F, torch
@@ -22,10 +23,49 @@ def k_means(points: Tensor, centres: int, rounds: int = 10) -> Tensor:
         chosen.append(points[gaps.argmax()])
     means = torch.stack(chosen)
     for _ in range(rounds):
-        member = F.one_hot(nearest(points, means), centres).to(points.dtype)
-        sizes = member.sum(dim=0)[:, None]
-        means = torch.where(sizes > 0, member.T @ points / sizes.clamp_min(1), means)
+        means = _moved(points, means)
     return means
+
+
+def _moved(points: Tensor, means: Tensor) -> Tensor:
+    """Return the mean of the points nearest to each mean; one that has none stays."""
+    member = F.one_hot(nearest(points, means), len(means)).to(points.dtype)
+    sizes = member.sum(dim=0)[:, None]
+    return torch.where(sizes > 0, member.T @ points / sizes.clamp_min(1), means)
+
+
+def restarted_k_means(
+    points: Tensor, centres: int, generator: torch.Generator, restarts: int = 10, rounds: int = 300
+) -> Tensor:
+    """Return the labels (n,) of the best of several k-means: least sum of squared distances to the means.
+
+    Each start is drawn by k-means++ and moves until it stands still.
+    """
+    tried = [_settled(points, _spread(points, centres, generator), rounds) for _ in range(restarts)]
+    return nearest(points, min(tried, key=lambda means: float(_gaps(points, means).sum())))
+
+
+def _settled(points: Tensor, means: Tensor, rounds: int) -> Tensor:
+    for _ in range(rounds):
+        before, means = means, _moved(points, means)
+        if torch.equal(before, means):
+            break
+    return means
+
+
+def _spread(points: Tensor, centres: int, generator: torch.Generator) -> Tensor:
+    """Draw the first means by k-means++ (Arthur, Vassilvitskii, 2007): each far from those before it."""
+    chosen = points[torch.randint(len(points), (1,), generator=generator)]
+    for _ in range(1, centres):
+        gaps = _gaps(points, chosen)
+        odds = gaps if gaps.sum() > 0 else torch.ones_like(gaps)
+        chosen = torch.cat([chosen, points[torch.multinomial(odds, 1, generator=generator)]])
+    return chosen
+
+
+def _gaps(points: Tensor, means: Tensor) -> Tensor:
+    """Return each point's squared distance to its nearest mean."""
+    return torch.cdist(points, means).amin(dim=1).square()
 
 
 def nearest(points: Tensor, means: Tensor) -> Tensor:
@@ -50,14 +90,14 @@ def silhouette(points: Tensor, labels: Tensor) -> float:
     return float(torch.where(member @ sizes > 1, scores, torch.zeros_like(scores)).mean())
 
 
-def by_silhouette(points: Tensor, most: int) -> Tensor:
-    """Return the labels of the k-means clustering, 2 <= k <= ``most``, with the largest silhouette.
+def by_silhouette(points: Tensor, counts: Iterable[int], generator: torch.Generator) -> Tensor:
+    """Return the labels of the k-means clustering, k one of ``counts``, with the largest silhouette.
 
-    Of equals the one with fewer clusters. Points that are all in one place are one cluster.
+    Of equals the first. Points that are all in one place are one cluster.
     """
     if torch.cdist(points, points).amax() == 0:
         return torch.zeros(len(points), dtype=torch.long)
-    tried = [nearest(points, k_means(points, k)) for k in range(2, most + 1)]
+    tried = [restarted_k_means(points, k, generator) for k in counts]
     return max(tried, key=lambda labels: silhouette(points, labels))
 
 

@@ -64,7 +64,7 @@ def is_statistic(name: str) -> bool:
 def belongs_to_site(name: str) -> bool:
     """Whether a site may have a tensor of its own of this name: a statistic, or the head's bias.
 
-    Clients never train the head. What a site has in its bias are its class shares.
+    What a site has in the head's bias are its class shares; the few clients that train the head leave it.
     """
     return is_statistic(name) or name == "head.bias"
 

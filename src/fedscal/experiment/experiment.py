@@ -16,6 +16,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from fedscal.client.style import style
 from fedscal.client.term import Need, Objective
 from fedscal.client.training import ClientData, Training, batch_count
 from fedscal.core import weights
@@ -187,6 +188,14 @@ class Experiment:
         if not rows:
             raise TooFewClients(f"no client of {self.spec.benchmark} has an image")
         return Layout(rows, empty)
+
+    @cached_property
+    def styles(self) -> Tensor | None:
+        """The clients' styles (K, C, 3, 3) that the source model is trained in; None: in its images' own."""
+        if self.spec.pretrain_styles == "source" or self.spec.source_model:
+            return None
+        parts = self.clients_of_data().rows.values()
+        return torch.stack([style(take(self.images(domain), rows))["amplitude"] for domain, rows in parts])
 
     def service(self, layout: Layout, source: Callable[[], Source] | None = None) -> ClientService:
         """Return the clients' side for the clients of a layout: images, and apart from them labels.

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedscal.client.style import restyled
 from fedscal.core import weights
 from fedscal.core.errors import DataRefused
 from fedscal.core.features import class_gaussians
@@ -76,11 +77,14 @@ def pretrain(
     on_epoch: Callable[[Epoch], None] | None = None,
     groups: Tensor | None = None,
     micro_batch: int = 0,
+    styles: Tensor | None = None,
 ) -> Trained:
     """Train on 90 % of the source images and test on the other 10 %, never parting a group.
 
     ``on_epoch`` is told how each epoch went, for which the held-out images are asked after each.
     ``micro_batch`` is the number of images whose activations are held at once; 0: those of the whole batch.
+    ``styles`` (K, C, 3, 3) are those that images are shown in, one drawn for each anew in each epoch; None:
+    their own.
     """
     if len(images) < _FEWEST_IMAGES:
         raise DataRefused(
@@ -100,7 +104,7 @@ def pretrain(
     measure()
     with oom_hint():
         with global_stream(seed, "source-layers"):
-            for loss in _fit(network, seen, labels[train], views, recipe, seed, micro_batch):
+            for loss in _fit(network, seen, labels[train], views, recipe, seed, micro_batch, styles):
                 # A site will measure the features that thawed blocks make then; so must training, all along.
                 if network.features_move:
                     measure()
@@ -157,6 +161,7 @@ def _fit(
     recipe: SourceTraining,
     seed: int,
     micro_batch: int,
+    styles: Tensor | None,
 ) -> Iterator[float]:
     """Train, and yield the mean loss of each epoch after it."""
     forward = microbatched(network, micro_batch)
@@ -167,6 +172,7 @@ def _fit(
         nesterov=True,
     )
     order, weak = stream(seed, "source-order"), stream(seed, "source-weak")
+    drawn = stream(seed, "source-styles")
     # A last batch of one image would have no BatchNorm statistics: whole batches only, if there is one.
     whole = max(1, len(images) // recipe.batch_size)
     steps = recipe.epochs * whole
@@ -176,7 +182,8 @@ def _fit(
         shuffled, total = torch.randperm(len(images), generator=order), 0.0
         with _dropout(network, recipe.dropout):
             for rows in torch.split(shuffled, recipe.batch_size)[:whole]:
-                logits = forward(_view(images[rows].to(network.device), views, recipe, weak)).logits
+                batch = _in_styles(images[rows], styles, drawn).to(network.device)
+                logits = forward(_view(batch, views, recipe, weak)).logits
                 loss = F.cross_entropy(logits, labels[rows], label_smoothing=recipe.smoothing)
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -185,6 +192,13 @@ def _fit(
                 decay.step()
                 total += loss.item()
         yield total / whole
+
+
+def _in_styles(images: Tensor, styles: Tensor | None, generator: torch.Generator) -> Tensor:
+    """Return each image in a style that is drawn for it, or as it is without styles."""
+    if styles is None:
+        return images
+    return restyled(images, styles[torch.randint(len(styles), (len(images),), generator=generator)])
 
 
 def _view(images: Tensor, views: Views, recipe: SourceTraining, generator: torch.Generator) -> Tensor:

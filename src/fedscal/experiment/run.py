@@ -32,7 +32,13 @@ from fedscal.experiment.progress import told
 from fedscal.experiment.recorder import Recorder
 from fedscal.experiment.records import RoundRecord, RunSummary
 from fedscal.experiment.run_directory import RunDirectory
-from fedscal.experiment.source import SourceModel, poorly_trained, source_model, training_epochs
+from fedscal.experiment.source import (
+    SourceModel,
+    poorly_trained,
+    source_model,
+    training_epochs,
+    used_as_it_is,
+)
 from fedscal.experiment.spec import RESUMABLE_KEYS, RunSpec
 from fedscal.runtime.messages import UNLIKENESS
 from fedscal.server.rounds import Driver, Round, federate
@@ -175,6 +181,7 @@ class _Run:
             rounds=self.experiment.spec.rounds,
             gaussians=self.source.gaussians,
             profiles=self.driver.profile() if asked else {},
+            seed=self.experiment.spec.seed,
         )
 
     def _source_record(self, state: ServerState) -> RoundRecord:
@@ -183,7 +190,7 @@ class _Run:
         seconds = time.perf_counter() - started
         layout, data = self.experiment.layout, self.experiment.data
         poor = poorly_trained(self.source.accuracy, len(data.classes))
-        warnings = [poor] if poor else []
+        warnings = [text for text in (poor, used_as_it_is(self.experiment, self.source)) if text]
         warnings += [*left_out(layout.empty), *(data.folder.warnings() if data.folder else [])]
         return source_record(judged, layout.domains, seconds, warnings)
 

@@ -15,6 +15,7 @@ from fedscal.core import files
 from fedscal.core.errors import ModelRefused
 from fedscal.core.rng import compute_threads
 from fedscal.core.types import Source, Weights
+from fedscal.core.weights import digest
 from fedscal.data import cache
 from fedscal.data.labels import known_labels
 from fedscal.experiment.callbacks import Callback
@@ -22,14 +23,18 @@ from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.pretrain import Epoch, SourceTraining, pretrain
 from fedscal.models.device import computes_in_bfloat16, find_device
 from fedscal.models.registry import fingerprint
-from fedscal.models.store import find_model, load_model, model_files
+from fedscal.models.store import ModelCard, find_model, load_model, model_files
+
+_STYLES = "styles"
+"""What the identity of a source model has of the clients' styles, if it was trained in them."""
 
 
 @dataclass(frozen=True)
 class SourceModel:
     """A trained source model, where it is kept, and its accuracy (%) on held-out source images, if known.
 
-    ``gaussians`` are the mean and variance of the source features of every class.
+    ``gaussians`` are the mean and variance of the source features of every class; ``styled`` says whether it
+    was trained in clients' styles.
     """
 
     weights: Weights
@@ -38,6 +43,7 @@ class SourceModel:
     accuracy: float | None
     seconds: float
     cached: bool
+    styled: bool = False
 
     @property
     def known(self) -> Source:
@@ -76,7 +82,7 @@ def source_model(experiment: Experiment, progress: Callback | None = None) -> So
             gaussians, _ = load_model(folder, "gaussians")
             files.mark_used(folder)
             return SourceModel(
-                weights, gaussians, folder, card.source_accuracy, card.seconds or 0.0, cached=True
+                weights, gaussians, folder, card.source_accuracy, card.seconds or 0.0, True, _styled(card)
             )
         except ModelRefused:
             return _train(experiment, folder, progress)
@@ -107,7 +113,22 @@ def given_model(path: Path) -> SourceModel:
         gaussians = load_model(path.parent, "gaussians")[0]
     except ModelRefused:  # only DualAdapt needs them, and says so
         gaussians = {}
-    return SourceModel(weights, gaussians, path, card.source_accuracy, 0.0, cached=True)
+    return SourceModel(weights, gaussians, path, card.source_accuracy, 0.0, True, _styled(card))
+
+
+def _styled(card: ModelCard) -> bool:
+    return _STYLES in (card.made_from or {})
+
+
+def used_as_it_is(experiment: Experiment, source: SourceModel) -> str:
+    """Return a warning if a given source model was not trained in clients' styles and the run wants one."""
+    spec = experiment.spec
+    if spec.pretrain_styles == "source" or source.styled:
+        return ""
+    return (
+        "the given source model is used as it is: it was not trained in the clients' styles "
+        f"(pretrain_styles=clients, as {spec.method} is meant to be run)"
+    )
 
 
 def _identity(experiment: Experiment) -> dict[str, Any]:
@@ -155,6 +176,7 @@ def _unusual(experiment: Experiment) -> dict[str, Any]:
         "framing": spec.framing != "paper" and spec.framing,
         "mirror": spec.mirror != "auto" and spec.mirror,
         "crops": spec.crops,
+        _STYLES: experiment.styles is not None and digest({_STYLES: experiment.styles}),
     }
     return {key: value for key, value in differs.items() if value}
 
@@ -179,10 +201,11 @@ def _train(experiment: Experiment, folder: Path, progress: Callback | None) -> S
             tell if progress else None,
             cache.groups(data, spec.source),
             spec.micro_batch,
+            experiment.styles,
         )
     seconds = time.perf_counter() - started
     identity = _identity(experiment)
     card = replace(experiment.card, source_accuracy=made.accuracy, seconds=seconds, made_from=identity)
     gaussians = model_files("gaussians", made.gaussians, experiment.card)
     files.write_dir(folder, {**model_files("model", made.weights, card), **gaussians})
-    return SourceModel(made.weights, made.gaussians, folder, made.accuracy, seconds, cached=False)
+    return SourceModel(made.weights, made.gaussians, folder, made.accuracy, seconds, False, _styled(card))

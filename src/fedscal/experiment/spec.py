@@ -125,6 +125,11 @@ class RunSpec:
     pretrain_views: Literal["weak", "both"] = option(
         "weak", "views of source training: weak as in the paper, or half weak and half strong", later=True
     )
+    pretrain_styles: Literal["source", "clients"] = option(
+        "source",
+        "styles of source training: the images' own, or drawn from clients, which tell theirs before it",
+        later=True,
+    )
     pretrain_dropout: float = option(
         0.0,
         "share of the backbone's features that source training leaves out at random",
@@ -243,6 +248,8 @@ class RunSpec:
             raise UsageError(
                 f"trunk=frozen: {self.method} describes clients by their images, and features stand for them."
             )
+        if self.trunk == "frozen" and self.pretrain_styles == "clients" and not self.source_model:
+            raise UsageError("trunk=frozen: features have no style; leave pretrain_styles=clients away.")
         if self.adaptation not in ADAPTATIONS:
             raise UsageError(
                 f"adaptation={shown(self.adaptation)}: no such adaptation"

@@ -136,9 +136,9 @@ class Network(nn.Module):
         """Where the network computes."""
         return self.head.weight.device
 
-    def freeze_head(self) -> None:
-        """Keep the hypothesis h fixed: adaptation moves the features only."""
-        self.head.requires_grad_(False)
+    def freeze_head(self, frozen: bool = True) -> None:
+        """Keep the hypothesis h fixed, so that adaptation moves the features only; or let it move again."""
+        self.head.requires_grad_(not frozen)
 
     @property
     def first_layer(self) -> str:

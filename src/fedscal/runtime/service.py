@@ -156,7 +156,7 @@ class ClientService:
 
     def _evaluate(self, client: ClientId, model: Weights) -> Metrics:
         sweep = Sweep(lambda: self._predict(client, model))
-        pseudo = self.objective.terms[0].prepare(sweep, None).get("pseudo_labels")
+        pseudo = self.objective.pseudo_labels(sweep)
         return client_metrics(
             sweep.prediction, pseudo, self.labels.get(client), self._from_source(client).answers
         )

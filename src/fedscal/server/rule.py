@@ -29,6 +29,7 @@ class Briefing:
         gaussians: ``mean`` and ``variance`` (J, d) of the source features of every class, taken when the
             source model was trained; empty for a model that came without them.
         profiles: the clients' profiles; empty unless the method has them.
+        seed: the run's, for what a rule draws before the first round.
     """
 
     source: Weights
@@ -36,6 +37,7 @@ class Briefing:
     rounds: int = 1
     gaussians: Weights = field(default_factory=dict)
     profiles: Mapping[ClientId, Weights] = field(default_factory=dict)
+    seed: int = 0
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ class Alignment(Term):
 
     name: ClassVar[str] = "alignment"
     scalars: ClassVar[tuple[str, ...]] = ("tau", "gamma", "seen", "share_local", "share_server")
+    teaches: ClassVar[bool] = True
     lambda_local: float = option(1.0, "weight of the client alignment L^l", low=0, weight=True)
     lambda_server: float = option(1.0, "weight of the server alignment L^g", low=0, weight=True)
     alignment_loss: Literal["kl", "bounded"] = option("kl", "the paper's loss, or its bounded double softmax")

@@ -1,6 +1,6 @@
 """BMD: class-balanced prototypes, static and dynamic pseudo-labels.
 
-Qu, Chen, Zhang, Chen, He, Tan: BMD: A General Class-balanced Multicentric Dynamic Prototype Strategy
+Qu, Chen, Zhang, Li, He, Tao: BMD: A General Class-balanced Multicentric Dynamic Prototype Strategy
 for Source-free Domain Adaptation. ECCV 2022.
 """
 

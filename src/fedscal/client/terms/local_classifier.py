@@ -47,22 +47,29 @@ class LocalClassifier(Term):
     r"""lambda_discrepancy * 1/n sum_i sum_j |h(g_i)_j - h_k(g_i)_j|, h the server's head, h_k the client's.
 
     h_k is fitted to the client's pseudo-labels at the start of every local epoch and stands still within
-    it: the features move until both classifiers agree on them.
+    it: the features move until both classifiers agree on them. Alone, without an adaptation that holds the
+    classes apart, they agree soonest where all features are equal: hence the weight 0, with which a client
+    fits and reports and leaves its features alone.
     """
 
     name: ClassVar[str] = "local_classifier"
+    teaches: ClassVar[bool] = True
     null: ClassVar[bool] = False  # even with weight 0, the server waits for its report
     lambda_discrepancy: float = option(
-        1.0, "weight of the discrepancy of the two classifiers", low=0, weight=True
+        0.0, "weight of the discrepancy of the two classifiers", low=0, weight=True
     )
     classifier_decay: float = option(1e-3, "L2 penalty of the local classifier", above=0)
 
     def prepare(self, sweep: Sweep, state: State | None) -> State:
         """Fit the classifier and the mixture to the pseudo-labels."""
         classes = sweep.logits.shape[1]
-        labels = losses.prototype_labels(sweep.features, sweep.probabilities)
+        labels = self.pseudo_labels(sweep)
         weight, bias = softmax_regression(sweep.features, labels, classes, self.classifier_decay)
         return {"weight": weight, "bias": bias, **class_gaussians(sweep.features, labels, classes)}
+
+    def pseudo_labels(self, sweep: Sweep) -> Tensor:
+        """Return the labels that the classifier is fitted to: SHOT's."""
+        return losses.prototype_labels(sweep.features, sweep.probabilities)
 
     def loss(self, step: Step, state: State) -> tuple[Tensor, State]:
         """Return the discrepancy on the weak view."""

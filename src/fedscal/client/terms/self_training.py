@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from fedscal import losses
 from fedscal.client.step import Step
 from fedscal.client.term import Adaptation, Need, State
 from fedscal.core.lazy import F, torch
@@ -23,19 +22,22 @@ if TYPE_CHECKING:
 def trusted(probabilities: Tensor, confident: float, share: float) -> Tensor:
     """Return which labels argmax_j p_ij to trust, shape (n,).
 
-    A label counts if its probability is above ``confident``, or among the top ``share`` of the
-    labels of its class.
+    A label counts if its probability is above ``confident``, or if it is one of the floor(``share`` m) most
+    probable of the m labels of its class; of equals the first.
     """
     probability, labels = probabilities.max(dim=1)
-    # An image's rank in its class: how many images with the same label are more probable.
-    ahead = (labels[:, None] == labels) & (probability[:, None] < probability)
+    order = torch.arange(len(labels))
+    before = (probability[:, None] < probability) | (
+        (probability[:, None] == probability) & (order[:, None] > order)
+    )
+    rank = ((labels[:, None] == labels) & before).sum(dim=1)
     same = torch.bincount(labels, minlength=probabilities.shape[1])[labels]
-    return (probability > confident) | (ahead.sum(dim=1) < share * same)
+    return (probability > confident) | (rank < (share * same).floor())
 
 
 @dataclass(frozen=True)
 class SelfTraining(Adaptation):
-    """L_LoA = mean over trusted images of CE(f(A_w(x)), y), y the teacher's label.
+    """L_LoA = mean over all images of t CE(f(A_w(x)), y), y the teacher's label, t 1 if trusted and else 0.
 
     The teacher labels all images once per round. It is the model that the server sends for this, and
     the received model where it sends none.
@@ -64,4 +66,4 @@ class SelfTraining(Adaptation):
         """Return the loss on the weak view."""
         labels, kept = state["pseudo_labels"][step.indices], state["trusted"][step.indices]
         each = F.cross_entropy(step.weak.logits, labels, reduction="none")
-        return losses.kept_mean(each, kept), state
+        return (each * kept).mean(), state

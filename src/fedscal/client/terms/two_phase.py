@@ -1,8 +1,9 @@
 """Two-phase pseudo-labels with mixup: FedWCA's client side. A reconstruction.
 
-Mori, Anderson, Furukawa, Kamiya: Federated Source-free Domain Adaptation for Classification: Weighted
-Cluster Aggregation for Unlabeled Data. WACV 2025. The full text was not at hand: the two phases follow a
-description in a few words, and details are ours (docs/methods.md).
+Mori, Kihara, Miyagawa, Ebihara, Teranishi, Kashima: Federated Source-free Domain Adaptation for
+Classification: Weighted Cluster Aggregation for Unlabeled Data. WACV 2025. Of its text (arXiv 2412.13757)
+only the beginning was read: that there are two phases, with prototypes and mixup, is known, and what they are
+is ours (docs/methods.md).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class TwoPhase(Term):
     name: ClassVar[str] = "two_phase"
     scalars: ClassVar[tuple[str, ...]] = ("agreement",)
     needs: ClassVar[frozenset[Need]] = frozenset({Need.MIXED})
+    teaches: ClassVar[bool] = True
     lambda_mixup: float = option(1.0, "weight of FedWCA's mixup loss", low=0, weight=True)
 
     def prepare(self, sweep: Sweep, state: State | None) -> State:

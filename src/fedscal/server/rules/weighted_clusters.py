@@ -1,8 +1,8 @@
 """FedWCA: one model a cluster of clients, blended by every client for itself. A reconstruction.
 
-Mori, Anderson, Furukawa, Kamiya: Federated Source-free Domain Adaptation for Classification: Weighted
-Cluster Aggregation for Unlabeled Data. WACV 2025. The full text was not at hand: docs/methods.md says what
-was known and what was chosen.
+Mori, Kihara, Miyagawa, Ebihara, Teranishi, Kashima: Federated Source-free Domain Adaptation for
+Classification: Weighted Cluster Aggregation for Unlabeled Data. WACV 2025. Of its text (arXiv 2412.13757)
+only the beginning was read: docs/methods.md says what is known from it and what was chosen.
 
 Beyond its weights a client reports the share of each cluster model in its blend: which other clients' data
 resemble its own.
