@@ -46,7 +46,7 @@ _FILES: Mapping[str, dict[str, Any]] = {
     "png": {"Software": None},
 }
 """The kinds of files, and the metadata that would make two drawings of the same runs differ."""
-_WIDE = 10
+_WIDE = 20
 """Values that span more than this factor get a logarithmic axis."""
 
 

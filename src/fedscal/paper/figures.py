@@ -21,6 +21,7 @@ from fedscal.experiment.tsne import tsne
 from fedscal.losses import pearson_skewness
 from fedscal.models.network import predict
 from fedscal.models.store import load_model
+from fedscal.paper.datasets import DATASETS
 from fedscal.paper.drawing import (
     ABSENT,
     COLOURS,
@@ -135,7 +136,7 @@ def _sweeps(name: str, blocks: Sequence[Block], scores: Sequence[Score]) -> Draw
     known = {key: found for key, found in averages.items() if found}
     if not known:
         return None
-    title = f"{blocks[0].dataset}: average accuracy over {' and '.join(known)}"
+    title = f"{DATASETS[blocks[0].dataset].title}: average accuracy over {' and '.join(known)}"
     caption = "Last round, mean and deviation over the seeds; the other keys are the paper's."
     with drawing():
         figure, axes = canvas(3.0, 1, len(known))

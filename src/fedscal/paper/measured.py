@@ -58,7 +58,7 @@ def round_shares(record: RoundRecord) -> Shares:
 
 def joint_errors(entries: Iterable[Entry]) -> list[list[tuple[int, Shares]]]:
     """Return for each run of FedSCAl its rounds in which the errors were measured."""
-    runs = [entry.cell.directory.rounds() for entry in of_methods(entries, "fedscal")]
+    runs = [load_run(entry.cell.directory.path).rounds for entry in of_methods(entries, "fedscal")]
     measured = ([(record.round, found) for record in run if (found := round_shares(record))] for run in runs)
     return [run for run in measured if run]
 

@@ -148,11 +148,11 @@ class Result:
         }
 
     def write(self, out: Path, figures: Sequence[Drawn] = ()) -> list[Path]:
-        """Write CSV, JSON, a page with these figures and each of them as files; return the paths."""
+        """Write CSV, JSON, a page with these figures, and each of them as files; return what was written."""
         paths = [out / f"{self.name}.{ending}" for ending in ("csv", "json", "html")]
-        drawn = {out / one.paths[ending]: data for one in figures for ending, data in one.files.items()}
-        for path, data in drawn.items():
-            files.write_bytes(path, data)
+        for one in figures:
+            for ending, path in one.paths.items():
+                files.write_bytes(out / path, one.files[ending])
         files.write_bytes(paths[0], self._csv().encode())
         files.write_json(paths[1], self.document())
         write_tables(
@@ -164,7 +164,7 @@ class Result:
             notes=self.notes(),
             figures=[(one.title, one.caption, one.svg, one.paths) for one in figures],
         )
-        return [*paths, *drawn]
+        return [*paths, *([out / FIGURES] if figures else [])]
 
     def _csv(self) -> str:
         text = io.StringIO()
@@ -229,7 +229,7 @@ def _table(
     difference: str,
     selected: bool = False,
 ) -> Table:
-    """Return up to five lines per method: the paper's numbers, ours and the best round's, the differences.
+    """Return up to four lines per method: the paper's numbers, ours last and at best, the last's difference.
 
     The columns are values of the scores' attribute ``axis``, with their headings; ``selected`` adds the
     average in the selected round.
@@ -253,10 +253,9 @@ def _lines(method: str, line: Sequence[Score], difference: str, extra: Sequence[
     yield ["" if printed else method, "ours", *map(_ours, line), *extra]
     if any(score.ours.get("best") for score in line):
         yield ["", "best", *(_ours(score, "best") for score in line), *blank]
-    for moment, name in (("last", difference), ("best", f"best, {difference}")):
-        gaps = [score.difference(moment) for score in line]
-        if any(map(math.isfinite, gaps)):
-            yield ["", name, *(f"{gap:+.2f}" if math.isfinite(gap) else "" for gap in gaps), *blank]
+    gaps = [score.difference() for score in line]
+    if any(map(math.isfinite, gaps)):
+        yield ["", difference, *(f"{gap:+.2f}" if math.isfinite(gap) else "" for gap in gaps), *blank]
 
 
 def _ours(score: Score, moment: str = "last") -> str:

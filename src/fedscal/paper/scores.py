@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
+from fedscal.experiment.load import load_run
 from fedscal.experiment.records import Scores
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.paper.datasets import Copy
@@ -100,8 +101,8 @@ def _accuracies(run: RunDirectory) -> dict[str, Scores]:
     summary = run.summary()
     found = {moment: getattr(summary.accuracy, moment) for moment in MOMENTS}
     if summary.best_round == 0 and summary.rounds:
-        adapted = [record.accuracy.server for record in run.rounds() if record.round]
-        found["best"] = max(adapted, key=lambda scores: scores.average)
+        adapted = [record.accuracy.server for record in load_run(run.path).rounds if record.round]
+        found["best"] = max(adapted, key=lambda scores: scores.average, default=found["last"])
     return found
 
 
