@@ -129,6 +129,14 @@ def test_tables_share_their_runs(plan: Plan) -> None:
     assert {c.directory.path for c in distinct_cells(plan("cost")[0])} <= main
 
 
+def test_a_figure_is_drawn_from_the_runs_that_it_needs_and_no_others(plan: Plan) -> None:
+    names = ("figure-label-gaps", "figure-entropies", "figure-tau", "figure-tsne", "figure-errors")
+    paths = {name: {cell.directory.path for cell in distinct_cells(plan(name)[0])} for name in names}
+    assert [len(paths[name]) for name in names] == [24, 12, 72, 24, 12]
+    main = {cell.directory.path for cell in distinct_cells(plan("office-home")[0])}
+    assert {name: len(found - main) for name, found in paths.items() if found - main} == {"figure-tau": 60}
+
+
 def test_data_that_are_not_given_are_not_run(plan: Plan) -> None:
     runs, _ = plan("bmd")
     assert {entry.block.dataset for entry in runs} == {"office-home"}
