@@ -55,7 +55,7 @@ def refused(fedscal: Zygote, tmp_path: Path) -> Refused:
         ("lr=-1", ["lr=-1"]),
         ("lr=nan", ["lr=nan"]),
         ("lr=inf", ["lr=inf"]),
-        ("tau_init=2", ["tau_init=2", "at most 1"]),
+        ("tau_init=2.5", ["tau_init=2.5", "at most 2"]),
         ("mu=nan", ["mu=nan"]),
         ("mu=inf", ["mu=inf"]),
         ("lambda_local=-0.1", ["lambda_local=-0.1"]),

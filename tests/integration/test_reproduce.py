@@ -148,14 +148,27 @@ def test_figures_are_drawn_from_finished_runs(
         "source Art: average accuracy by method",
         "pseudo-label accuracy of FedSCAl minus",
         "average accuracy over tau_init",
-        "Entropy of the predictions: Clipart-0, source Art, seed 0",
+        "Entropy of two clients&#39; predictions: ",
+        "wrong labels of client and server",
         "t-SNE of the features: Clipart-0, source Art, seed 0",
     ):
         assert title in first
-    assert first.count("<svg") == 5
+    names = {"bars", "label-gaps", "entropies", "tau", "tsne", "errors"}
+    assert first.count("<svg") == len(names)
+    made = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert made == {f"{name}.{ending}" for name in names for ending in ("svg", "pdf", "png")}
     assert "Not given by --data, so not run: DomainNet" in first
     assert fedscal(*words, "--no-run", before="import fedscal.compare.execute as c; c._run = None").code == 0
     assert (tmp_path / "figures.html").read_text() == first, "the same runs, the same drawings"
+    before = (tmp_path / "figures" / "tau.pdf").read_bytes()
+    words[1] = "figure-tau"
+    words.remove("methods=fedloa,fedscal")
+    assert fedscal(*words, before="import fedscal.compare.execute as c; c._run = None").code == 0, (
+        "none is left"
+    )
+    alone = (tmp_path / "figure-tau.html").read_text()
+    assert (alone.count("<svg"), "average accuracy over tau_init" in alone) == (1, True)
+    assert (tmp_path / "figures" / "tau.pdf").read_bytes() == before
 
 
 def test_an_estimate_says_hours_and_leaves_nothing(
@@ -173,6 +186,7 @@ def test_an_estimate_says_hours_and_leaves_nothing(
     ("words", "code", "message"),
     [
         (["office_home"], 2, "did you mean 'office-home'"),
+        (["figure-taus"], 2, "did you mean 'figure-tau'"),
         (["office-home"], 2, "--data DIR is missing"),
         (["office-home", "--data", "office-31"], 3, "holds the folders amazon, dslr, webcam; needed: Art"),
         (["office-31", "--data", "office-31", "rouns=3"], 2, "did you mean 'rounds'"),

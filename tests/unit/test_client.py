@@ -77,6 +77,19 @@ def test_clients_of_one_to_three_images_train_to_finite_weights(method: str, ima
     assert all(torch.isfinite(torch.tensor(list(epoch.values()))).all() for epoch in reply.epochs)
 
 
+@pytest.mark.parametrize("tau_init", [1.1, 2.0])
+def test_above_a_threshold_that_no_confidence_reaches_fedscal_is_fedloa(tau_init: float) -> None:
+    """By construction: both losses are 0. BatchNorm would see the strong views even so."""
+    plain, _ = update(network=tiny_network(norm=False))
+    aligned, _ = update("fedscal", network=tiny_network(norm=False), tau_init=tau_init)
+    for name, weight in plain.weights.items():
+        assert torch.allclose(aligned.weights[name], weight, atol=1e-6, rtol=0), name
+    assert all(epoch["alignment.tau"] >= 1 for epoch in aligned.epochs)
+    assert {epoch["alignment.share_local"] for epoch in aligned.epochs} == {0.0}
+    kept, _ = update("fedscal", network=tiny_network(norm=False), tau_init=0.3)
+    assert weights.distance(kept.weights, plain.weights) > 1e-3, "below it there is a difference to see"
+
+
 @pytest.mark.parametrize(("images", "touched"), [(1, False), (2, True)])
 def test_one_image_has_no_statistics_of_its_own(images: int, touched: bool) -> None:
     reply, _ = update(images=images)

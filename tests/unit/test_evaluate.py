@@ -7,10 +7,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedscal import losses as functional
 from fedscal.losses import soft_neighbourhood_density
-from fedscal.runtime.evaluate import accuracy, client_metrics, effective_classes
+from fedscal.runtime.evaluate import JOINT, accuracy, client_metrics, effective_classes, joint_errors
 from fedscal.runtime.signals import infomax
 from toys import prediction, sure
 
@@ -103,3 +105,29 @@ def test_a_judgement_grades_predictions_and_pseudo_labels_apart() -> None:
     assert "pseudo_label_accuracy" not in client_metrics(prediction(sure(0.9)), None, torch.tensor([0]))
     entropies = [-p * math.log(p) - (1 - p) * math.log(1 - p) for p in (0.9, 0.6, 0.2, 0.7)]
     assert found["entropy"] == pytest.approx(sum(entropies) / 4, rel=1e-5)
+
+
+def test_errors_that_two_models_make_together_are_counted() -> None:
+    truth = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1])
+    own = prediction(sure(0.9, 0.9, 0.1, 0.1, 0.9, 0.9, 0.1, 0.1))  # wrong: the third, fourth and sixth
+    received = prediction(sure(0.9, 0.1, 0.1, 0.1, 0.9, 0.1, 0.1, 0.9))  # the second to fourth, and the last
+    found = joint_errors(own, received, truth)
+    assert found == {"received_accuracy": 50.0, "both_wrong": 25.0}
+    assert found.keys() == JOINT
+    assert joint_errors(received, received, truth)["both_wrong"] == 50.0, (
+        "with itself it errs as it does alone"
+    )
+
+
+@given(st.integers(0, 2**16 - 1), st.integers(0, 2**16 - 1))
+def test_both_cannot_be_wrong_more_often_than_one_nor_less_than_they_must(own: int, received: int) -> None:
+    def wrong(bits: int) -> torch.Tensor:
+        return torch.tensor([0.1 if bits >> place & 1 else 0.9 for place in range(16)])
+
+    first, second = (prediction(sure(*wrong(bits).tolist())) for bits in (own, received))
+    truth = torch.zeros(16, dtype=torch.long)
+    found = joint_errors(first, second, truth)
+    errors = [100 - accuracy(model.logits.argmax(dim=1), truth) for model in (first, second)]
+    assert found["received_accuracy"] == 100 - errors[1]
+    assert max(0.0, sum(errors) - 100) <= found["both_wrong"] <= min(errors)
+    assert found["both_wrong"] == joint_errors(second, first, truth)["both_wrong"]

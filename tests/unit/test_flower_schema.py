@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fedscal.client.style import style
+from fedscal.client.terms.alignment import Alignment
 from fedscal.core import weights
 from fedscal.core.types import Groups, Package
 from fedscal.flower.schema import FAILURE, NotAllowed, Schema, Schemas, handshake
@@ -91,6 +92,20 @@ def test_what_is_on_the_list_passes() -> None:
 def test_what_is_not_on_the_list_does_not(more: dict[str, Any]) -> None:
     with pytest.raises(NotAllowed, match=next(iter(more))):
         training().check({**TRAINED, **more}, {"weights": SOURCE})
+
+
+def test_errors_made_together_leave_a_site_only_where_the_server_teaches() -> None:
+    joint = {**METRICS, "received_accuracy": 50.0, "both_wrong": 10.0}
+    scalars = {f"alignment.{name}": 0.5 for name in Alignment.scalars}
+    aligned = {**TRAINED, "epochs": [{"loss": 0.5, "entropy": 0.1, **scalars}]}
+    training("fedscal").check({**aligned, "metrics": joint}, {"weights": SOURCE})
+    training("fedscal").check(aligned, {"weights": SOURCE})
+    with pytest.raises(NotAllowed, match="metrics"):
+        training("fedscal").check({**aligned, "metrics": {**joint, "both_wrong": 101.0}}, {"weights": SOURCE})
+    with pytest.raises(NotAllowed, match="metrics"):
+        training().check({**TRAINED, "metrics": joint}, {"weights": SOURCE})
+    with pytest.raises(NotAllowed, match="metrics"):
+        schemas("fedscal").evaluation("clinic-a", 9).check({**EVERY, "metrics": joint}, {})
 
 
 @pytest.mark.parametrize("reason", ["cannot read /data/scan.png", "x" * 301, "a\nb", "a\u2028b", 7, None])

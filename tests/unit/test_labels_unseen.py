@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -11,8 +14,10 @@ from fedscal.data.benchmark import Benchmark
 from fedscal.data.labels import labels as true_labels
 from fedscal.experiment import experiment as parts
 from fedscal.experiment.experiment import Experiment
+from fedscal.experiment.run import adapt
 from fedscal.experiment.spec import RunSpec
 from fedscal.methods import METHODS
+from fedscal.runtime.evaluate import JOINT
 from fedscal.runtime.local import LocalDriver
 from fedscal.server.rounds import federate
 from toys import Kept, briefing, tensor_of
@@ -71,5 +76,25 @@ def test_a_client_that_trains_can_do_without_any_labels(toy_benchmark: Benchmark
     experiment = built(RunSpec.make(benchmark="toy", method="fedscal"))
     site = experiment.service(experiment.layout)
     blind = type(site)(site.data, {}, site.network, site.objective, site.training, site.seed)
-    judged = blind.evaluate(list(site.data)[:1], weights.snapshot(site.network.state_dict()))
-    assert all("accuracy" not in row for row in judged.values())
+    model = weights.snapshot(site.network.state_dict())
+    judged = blind.evaluate(list(site.data)[:1], model, model)
+    assert all("accuracy" not in row and not JOINT & row.keys() for row in judged.values())
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_model_is_compared_with_the_one_that_it_was_trained_from_where_that_taught(
+    asks: bool, toy_benchmark: Benchmark, tmp_path: Path
+) -> None:
+    keys = {"method": "fedscal" if asks else "fedloa", "participation": 0.5, "rounds": 2}
+    run = adapt(RunSpec.make(benchmark="toy", batch_size=8, pretrain_epochs=1, workers=1, **keys), tmp_path)
+    first, *later = run.rounds()
+    for record in (first, *later):
+        for client, row in record.clients.items():
+            took_part = client in record.participants
+            assert math.isnan(row.both_wrong) == (not (took_part and asks))
+            if took_part and asks:
+                own, received = 100 - row.local_accuracy, 100 - row.received_accuracy
+                assert max(0, own + received - 100) - 1e-9 <= row.both_wrong <= min(own, received) + 1e-9
+    for client in later[0].participants if asks else ():
+        received, sent = later[0].clients[client].received_accuracy, first.clients[client].accuracy
+        assert received == sent, "the source model taught in round 1"

@@ -198,6 +198,13 @@ def test_a_round_tells_who_took_part_and_who_failed() -> None:
     row = found.clients["sea-0"]
     assert (row.drift, row.images, row.local_accuracy) == (1.5, 99, 77)
     assert "drift" not in dump(found.clients["sea-1"])
+    assert not {"both_wrong", "received_accuracy"} & dump(row).keys(), "nobody measured it"
+    measured = {"sea-0": {**judged(77), "received_accuracy": 60.0, "both_wrong": 20.0}}
+    row = round_record(done, {client: judged() for client in DOMAINS}, measured, DOMAINS, 1.0).clients[
+        "sea-0"
+    ]
+    assert (row.accuracy, row.received_accuracy, row.both_wrong) == (50, 60, 20)
+    assert convert(dump(row), ClientRecord) == row
 
 
 def test_records_without_labels_hold_no_accuracy() -> None:

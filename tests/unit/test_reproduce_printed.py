@@ -10,11 +10,20 @@ import pytest
 
 from fedscal.experiment.spec import RunSpec
 from fedscal.paper.datasets import DATASETS
-from fedscal.paper.printed import ALL, AVERAGE, accuracies, recomputed, seconds, slips
-from fedscal.paper.tables import SYSTEMS, TABLES, protocol
+from fedscal.paper.printed import (
+    ALL,
+    AVERAGE,
+    accuracies,
+    exceptions,
+    exceptions_told,
+    recomputed,
+    seconds,
+    slips,
+)
+from fedscal.paper.tables import FIGURES, SYSTEMS, TABLES, protocol
 from fedscal.server.rounds import Schedule
 
-BLOCKS = [block for blocks in TABLES.values() for block in blocks]
+BLOCKS = [block for name, blocks in TABLES.items() if name not in FIGURES for block in blocks]
 
 
 def printed_rows() -> list[dict[str, str]]:
@@ -50,6 +59,47 @@ def test_averages_are_recomputed_and_the_papers_slips_named() -> None:
         "supp-office-31, FedLoA from Webcam",
         "supp-ucon-domainnet, FedSCAl from Quickdraw",
     ]
+
+
+def test_the_papers_own_numbers_break_its_claim_in_six_of_forty_eight_targets() -> None:
+    """Counted from the rows alone: a target is broken where the highest number is not FedSCAl's."""
+    rows = [row for row in printed_rows() if row["target"] != AVERAGE and row["local_adaptation"] == "SHOT"]
+    targets = {(row["table"], row["source"], row["target"]) for row in rows}
+    assert len(targets) == 48
+    broken = []
+    for target in targets:
+        found = {
+            row["method"]: float(row["accuracy"])
+            for row in rows
+            if (row["table"], row["source"], row["target"]) == target
+        }
+        broken += [target] if max(found.values()) > found["FedSCAl"] else []
+    assert len(broken) == 6
+    told = {table: exceptions(table) for table in {table for table, _, _ in targets}}
+    assert {table: (count, len(names)) for table, (count, names) in told.items()} == {
+        "main-office-home": (12, 0),
+        "main-domainnet": (30, 4),
+        "supp-office-31": (6, 2),
+    }
+    for table, source, target in broken:
+        assert any(name.startswith(f"{source} to {target} (") for name in told[table][1])
+    (sentence,) = exceptions_told("main-domainnet")
+    assert sentence.startswith("main-domainnet: in 4 of 30 targets the paper's own numbers have another")
+    assert "Painting to Quickdraw (FedLoA 68.91, FedWCA 64.03, FedSCAl 61.43)" in sentence
+    assert exceptions_told("main-office-home") == []
+    assert exceptions("main-ablation") == (0, []), "it has no row of that name"
+
+
+def test_the_means_that_the_page_sets_beside_the_first_figures_bars_are_the_tables() -> None:
+    lines = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text().splitlines()
+    header, bars, means = (
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines
+        if line.startswith(("| | LADD", "| bar |", "| mean of the table |"))
+    )
+    for method, bar, mean in zip(header[1:], bars[1:], means[1:], strict=True):
+        assert float(mean) == round(recomputed("main-office-home", method, ALL) or 0.0, 2)
+        assert (bar == mean) == (method == "FedSCAl")
 
 
 def test_the_main_text_and_the_supplement_agree_on_bmd_and_ucon() -> None:

@@ -16,9 +16,10 @@ from fedscal.core.errors import DataRefused, UsageError
 from fedscal.data.registry import benchmark
 from fedscal.methods import METHODS
 from fedscal.paper import tables
+from fedscal.paper.claims import claims
 from fedscal.paper.datasets import DATASETS, Copy, locate
 from fedscal.paper.result import Result, flaws, is_vit_small
-from fedscal.paper.scores import RATIO, SECONDS, Score, claims, scores
+from fedscal.paper.scores import RATIO, SECONDS, Score, scores
 from fedscal.paper.tables import SYSTEMS, TABLES, Block, Entry, datasets_of, distinct_cells, entries, table
 
 Plan = Callable[..., tuple[list[Entry], dict[str, Copy]]]
@@ -129,6 +130,14 @@ def test_tables_share_their_runs(plan: Plan) -> None:
     assert {c.directory.path for c in distinct_cells(plan("cost")[0])} <= main
 
 
+def test_a_figure_is_drawn_from_the_runs_that_it_needs_and_no_others(plan: Plan) -> None:
+    names = ("figure-label-gaps", "figure-entropies", "figure-tau", "figure-tsne", "figure-errors")
+    paths = {name: {cell.directory.path for cell in distinct_cells(plan(name)[0])} for name in names}
+    assert [len(paths[name]) for name in names] == [24, 12, 72, 24, 12]
+    main = {cell.directory.path for cell in distinct_cells(plan("office-home")[0])}
+    assert {name: len(found - main) for name, found in paths.items() if found - main} == {"figure-tau": 60}
+
+
 def test_data_that_are_not_given_are_not_run(plan: Plan) -> None:
     runs, _ = plan("bmd")
     assert {entry.block.dataset for entry in runs} == {"office-home"}
@@ -232,7 +241,7 @@ def test_ours_stand_beside_the_papers(plan: Plan) -> None:
     clipart = pick(found, "FedLoA", "Art", "Clipart")
     assert (clipart.paper, clipart.mean()) == (56.69, 61.0)  # (60 + 62) / 2
     assert clipart.deviation() == pytest.approx(2**0.5)
-    assert clipart.difference == pytest.approx(61.0 - 56.69)
+    assert clipart.difference() == pytest.approx(61.0 - 56.69)
     average = pick(found, "FedLoA", "Art", "average")
     assert average.mean() == pytest.approx(71.0)  # (60 + 70 + 80) / 3, and 2 more for the other seed
     assert average.paper == pytest.approx((56.69 + 83.56 + 86.38) / 3)
@@ -256,7 +265,7 @@ def test_costs_are_seconds_a_round_and_their_ratios(plan: Plan) -> None:
 
 
 def made(block: Block, method: str, source: str, paper: float | None, ours: float) -> Score:
-    return Score(block, method, source, "average", paper, paper, {"last": [ours]})
+    return Score(block, method, source, "average", paper, paper, {"last": [ours], "best": [ours + 1.0]})
 
 
 def test_claims_are_judged_only_where_all_is_there() -> None:
@@ -265,7 +274,8 @@ def test_claims_are_judged_only_where_all_is_there() -> None:
     found += [made(block, "FedSCAl", "Art", 79.0, 78.0), made(block, "FedSCAl", "Clipart", 86.0, 79.0)]
     assert claims(found) == [
         "main-office-home: FedSCAl is better than FedLoA on 1 of 2 sources, by +1.50 points on average.",
-        "main-office-home: 2 of 4 averages are within 2 points of the paper's.",
+        "main-office-home: 2 of 4 averages are within 2 points of the paper's in the last round, 3 in the "
+        "best one.",
     ]
     found[3] = Score(block, "FedSCAl", "Clipart", "average", 86.0, 86.0, {"last": []})
     assert claims(found) == []

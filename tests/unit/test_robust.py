@@ -82,7 +82,9 @@ class Told:
     def profile(self) -> dict[ClientId, Weights]:
         return {}
 
-    def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
+    def evaluate(
+        self, models: Mapping[ClientId, Weights], received: Mapping[ClientId, Weights] | None = None
+    ) -> dict[ClientId, Metrics]:
         return {}
 
 

@@ -22,11 +22,12 @@ from fedscal.paper.datasets import locate
 if TYPE_CHECKING:
     from fedscal.paper.result import Drawn, Result
 
-_TABLES = " | ".join(tables.TABLES)
+_WHOLE = ", ".join(name for name in tables.TABLES if name not in tables.FIGURES)
+_NAMES = f"{_WHOLE}; or one of the figures: {', '.join(tables.FIGURES)}."
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="TABLE", help=_TABLES, show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="TABLE", help=_NAMES, show_default=False)],
     words: Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]", show_default=False)] = None,
     data: Annotated[
         list[Path] | None,
@@ -42,13 +43,13 @@ def reproduce(
     as_json: Json = False,
     allow_code: AllowCode = False,
 ) -> None:
-    """Make a table of the paper: its numbers, ours, and the difference.
+    """Make a table or figure of the paper: its numbers, ours, and the difference.
 
     Runs are finished one by one, over days if need be: repeat the command to go on. methods=, sources= and
     seeds= run a part of it; other keys stand over the paper's. Says NOT A REPRODUCTION where it is none.
     """
     blocks = tables.table(name)
-    if name == "figures":
+    if tables.figures_of(name):
         _figures()  # what draws them may be missing: better known before anything is run
     if not data:
         raise UsageError(f"--data DIR is missing: {name} is made from the images of a data set.")
@@ -102,13 +103,14 @@ def _estimate(entries: Sequence[tables.Entry], jobs: int, as_json: bool) -> None
 def _drawn(result: Result, quiet: bool) -> list[Drawn]:
     figures = _figures()
     with progress(quiet) as shown:
-        shown.stage("drawing", figures.FIGURES)
+        shown.stage("drawing", len(tables.figures_of(result.name)))
         drawn: list[Drawn] = figures.draw(result, shown.advance)
         return drawn
 
 
 def _show(result: Result, out: Path, quiet: bool, as_json: bool) -> None:
-    paths = result.write(out, _drawn(result, quiet or as_json) if result.name == "figures" else ())
+    drawn = _drawn(result, quiet or as_json) if tables.figures_of(result.name) else ()
+    paths = result.write(out, drawn)
     if as_json:
         print_json(result.document())
     elif not quiet:

@@ -110,6 +110,11 @@ class Objective:
         """The extra forward passes of all active terms together."""
         return frozenset[Need]().union(*(term.needs for term in self.active))
 
+    @property
+    def asks_server(self) -> bool:
+        """Whether the received model teaches beside the client's own."""
+        return not self.needs.isdisjoint({Need.SERVER, Need.SERVER_ONCE})
+
     def prepare(self, sweep: Sweep, states: Sequence[State] | None) -> list[State]:
         """Start a local epoch for every active term."""
         before: Sequence[State | None] = states or [None] * len(self.active)

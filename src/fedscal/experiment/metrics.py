@@ -84,6 +84,8 @@ def round_record(
             bytes_up=bytes_up(reply),
             epochs=reply.epochs,
             local_accuracy=local[reply.client].get("accuracy", math.nan),
+            received_accuracy=local[reply.client].get("received_accuracy", math.nan),
+            both_wrong=local[reply.client].get("both_wrong", math.nan),
         )
     return RoundRecord(
         round=done.index,

@@ -74,6 +74,8 @@ class ClientRecord:
         drift: the distance of its own model from the one that it was sent.
         epochs: the scalars of every local epoch; None if it did not take part.
         local_accuracy: of its own model.
+        received_accuracy: of the model that its own was trained from, if that taught it.
+        both_wrong: the percentage of its images that both of these answer wrongly.
     """
 
     domain: str
@@ -91,6 +93,8 @@ class ClientRecord:
     bytes_up: float = math.nan
     epochs: Sequence[Mapping[str, float]] | None = None
     local_accuracy: float = math.nan
+    received_accuracy: float = math.nan
+    both_wrong: float = math.nan
 
 
 NO_CLIENT = ClientRecord(domain="", images=math.nan, effective_classes=math.nan)

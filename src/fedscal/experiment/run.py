@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedscal.client.start import SERVER
 from fedscal.core import files, weights
 from fedscal.core.errors import UsageError
 from fedscal.core.rng import compute_threads
@@ -207,16 +208,24 @@ class _Run:
         seed = parts.spec.seed
         asked = self.events.asked
         for done in federate(parts.rule, self.driver, state, parts.schedule, seed, after, void, asked):
-            state = done.state
-            self._record(self._round_record(done), state)
+            record, state = self._round_record(done, state), done.state
+            self._record(record, state)
         return state
 
-    def _round_record(self, done: Round) -> RoundRecord:
+    def _round_record(self, done: Round, before: ServerState) -> RoundRecord:
         started = time.perf_counter()
         judged = self.driver.evaluate(self._deployed(done.state))
-        local = self.driver.evaluate({reply.client: reply.weights for reply in done.replies})
+        own = {reply.client: reply.weights for reply in done.replies}
+        local = self.driver.evaluate(own, self._received(before, own))
         domains = self.experiment.layout.domains
         return round_record(done, judged, local, domains, time.perf_counter() - started)
+
+    def _received(self, before: ServerState, clients: Iterable[ClientId]) -> Mapping[ClientId, Weights]:
+        """Return what these clients were sent, where it taught them beside their own model."""
+        if not self.experiment.objective.asks_server:
+            return {}
+        sent = {client: self.experiment.rule.send(before, client) for client in clients}
+        return {client: models[SERVER] for client, models in sent.items() if SERVER in models}
 
     def _deployed(self, state: ServerState) -> Mapping[ClientId, Weights]:
         rule = self.experiment.rule

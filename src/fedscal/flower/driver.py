@@ -13,6 +13,7 @@ from fedscal.flower.codec import decode, encode
 from fedscal.flower.registry import Registry, check_stamp
 from fedscal.flower.schema import NotAllowed, Schema, Schemas
 from fedscal.flower.transport import NodeRequest
+from fedscal.runtime.evaluate import JOINT
 from fedscal.runtime.messages import (
     MODEL,
     PROFILE,
@@ -109,8 +110,13 @@ class FlowerDriver:
         """Return nothing: a site's statistics are on its own disk, and stay there."""
         return {}
 
-    def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
-        """Let each site evaluate its model; of one that is not reached the last metrics stand, as stale."""
+    def evaluate(
+        self, models: Mapping[ClientId, Weights], received: Mapping[ClientId, Weights] | None = None
+    ) -> dict[ClientId, Metrics]:
+        """Let each site evaluate its model; of one that is not reached the last metrics stand, as stale.
+
+        A site has compared its own model with the one that it received when it trained, if they are compared.
+        """
         results = {c: self._own[c][1] for c, m in models.items() if c in self._own and self._own[c][0] is m}
         requests = {
             client: Request("evaluate", [client], tensors={MODEL: model})
@@ -142,7 +148,7 @@ class FlowerDriver:
     def _metrics(self, client: ClientId, response: Response) -> Metrics:
         """Return a site's evaluation: the same names always, or a record would lack some."""
         metrics: Metrics = response.scalars["metrics"]
-        if metrics.keys() != self.last_metrics.get(client, metrics).keys():
+        if metrics.keys() - JOINT != self.last_metrics.get(client, metrics).keys() - JOINT:
             raise NotAllowed("its answer has other metrics of a model than those before")
         return metrics
 

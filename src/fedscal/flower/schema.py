@@ -24,6 +24,7 @@ from fedscal.experiment.records import AVERAGE
 from fedscal.experiment.spec import RunSpec
 from fedscal.methods import build_objective, build_rule, method
 from fedscal.models.store import ModelCard
+from fedscal.runtime.evaluate import JOINT
 from fedscal.runtime.messages import FAILED, PROFILE, REPORT, UNLIKENESS, WEIGHTS
 from fedscal.runtime.signals import SIGNALS
 from fedscal.server.rule import ServerRule
@@ -142,7 +143,9 @@ class Schemas:
         epoch = record(dict.fromkeys(("loss", *self.objective.recorded), scalar), {"entropy": scalar})
         scalars = training_record(client, package.round, just(images), several(epoch, self.epochs))
         reports = {REPORT + name: group for name, group in self.rule.reports(package.models).items()}
-        header = {**scalars, "metrics": record(*self._metrics(images))}
+        must, may = self._metrics(images)
+        joint = dict.fromkeys(JOINT if self.objective.asks_server else (), _PERCENT)
+        header = {**scalars, "metrics": record(must, {**may, **joint})}
         return _schema(client, header, {WEIGHTS: self.source, **reports}, [WEIGHTS], transport)
 
     def evaluation(self, client: ClientId, images: int) -> Schema:

@@ -14,11 +14,12 @@ from typing import Any
 from flwr.app import Context
 from torch import Tensor
 
+from fedscal.client.start import SERVER
 from fedscal.client.training import Diverged
 from fedscal.core import files, weights
 from fedscal.core.errors import DataRefused, ModelRefused, UsageError
 from fedscal.core.rng import compute_threads
-from fedscal.core.types import ClientId, Failure, Metrics, Weights
+from fedscal.core.types import ClientId, Failure, Groups, Metrics, Package, Weights
 from fedscal.core.user_code import load_plugins
 from fedscal.core.version import __version__
 from fedscal.experiment.experiment import Experiment
@@ -32,6 +33,7 @@ from fedscal.runtime.memory import SiteMemories
 from fedscal.runtime.messages import (
     FAILED,
     MODEL,
+    RECEIVED,
     WEIGHTS,
     Frame,
     Request,
@@ -180,7 +182,7 @@ class SiteService:
             memories.put(self.client, package.round, memory)
         reply = replace(reply, weights=codec.rounded(reply.weights, transport))
         # The server wants them at once: a message of their own would cost more than the pass.
-        metrics = self._metrics(service, reply.weights)
+        metrics = self._metrics(service, reply.weights, _taught_by(service, package))
         response = training_response(reply, {})
         schema = self._schemas(request).training(self.client, reply.examples, package, transport)
         return schema, replace(response, scalars={**response.scalars, "metrics": metrics})
@@ -198,8 +200,9 @@ class SiteService:
         for name, data in model_files(self.client, statistics, self._loaded[1]).items():
             files.write_bytes(self.state / "sites" / name, data)
 
-    def _metrics(self, service: ClientService, model: Weights) -> Metrics:
-        response = _succeeded(service.handle(Request("evaluate", [self.client], tensors={MODEL: model})))
+    def _metrics(self, service: ClientService, model: Weights, beside: Groups | None = None) -> Metrics:
+        tensors = {MODEL: model, **(beside or {})}
+        response = _succeeded(service.handle(Request("evaluate", [self.client], tensors=tensors)))
         return dict(response.scalars["metrics"][self.client])
 
     def _compare(self, request: Request, transport: str) -> Checked:
@@ -238,6 +241,12 @@ class SiteService:
                 experiment.service(layout, lambda: given_model(self._source_path).known),
             )
         return self._services[digest]
+
+
+def _taught_by(service: ClientService, package: Package) -> Groups:
+    """Return the received model, where it teaches beside the client's own and their errors are compared."""
+    teaches = service.objective.asks_server and SERVER in package.models
+    return {RECEIVED: package.models[SERVER]} if teaches else {}
 
 
 def _succeeded(response: Response | Failure) -> Response:

@@ -1,4 +1,4 @@
-"""The paper's figures by matplotlib, as svg elements of a page: unique ids, no date, text as text."""
+"""The paper's figures by matplotlib, for a page and as files: unique ids, no date, text as text."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from fedscal.paper.result import Drawn
 
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "fedscal",
+    "pdf.fonttype": 42,  # text stays text there too
+    "savefig.dpi": 144.0,
     "text.parse_math": False,  # a client may be called $x^2$
     "font.family": ["DejaVu Sans"],  # comes with matplotlib, so that the layout is the same everywhere
     "font.size": 9.0,
@@ -36,6 +40,14 @@ WIDTH = 7.8  # inches
 # Okabe and Ito's palette for colour-blind readers, without its yellow.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f4fa3")
 ABSENT = "#d0d6db"
+_FILES: Mapping[str, dict[str, Any]] = {
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+    "png": {"Software": None},
+}
+"""The kinds of files, and the metadata that would make two drawings of the same runs differ."""
+_WIDE = 20
+"""Values that span more than this factor get a logarithmic axis."""
 
 
 @contextmanager
@@ -63,34 +75,57 @@ def canvas(height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, Sequ
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
-def methods(name: str, title: str, curves: Mapping[str, tuple[Sequence[int], Any]], unit: str) -> str:
-    """Draw the mean of each method over the rounds, with the standard deviation as a band.
+def legend(axis: Axes) -> None:
+    """Put the legend beside the axis, where it hides nothing."""
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
-    ``curves`` are by method the rounds, and the values as an array (seeds, rounds).
+
+def value_axis(axis: Axes, values: Sequence[float]) -> None:
+    """Mark the values that were tried, as they are typed, and no others; logarithmic where they span far."""
+    if min(values) * _WIDE < max(values):
+        axis.set_xscale("log")
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.set_xticks(list(values), [f"{value:g}" for value in values])
+
+
+def over_rounds(
+    name: str, title: str, caption: str, curves: Mapping[str, tuple[Sequence[int], Any]], unit: str
+) -> Drawn:
+    """Draw the mean of each curve over the rounds, with the standard deviation as a band.
+
+    ``curves`` are by name the rounds, and the values as an array (seeds, rounds).
     """
-    if not curves:
-        return ""
     with drawing():
         figure, (axis,) = canvas(3.4)
-        for index, (method, (rounds, values)) in enumerate(curves.items()):
+        for index, (curve, (rounds, values)) in enumerate(curves.items()):
             colour, dash = COLOURS[index % len(COLOURS)], ("-", "--", ":")[index // len(COLOURS) % 3]
             mean = values.mean(axis=0)
-            axis.plot(rounds, mean, dash, color=colour, label=label(method), linewidth=1.6)
+            axis.plot(rounds, mean, dash, color=colour, label=label(curve), linewidth=1.6)
             if len(values) > 1:
                 band = values.std(axis=0, ddof=1)
                 axis.fill_between(rounds, mean - band, mean + band, color=colour, alpha=0.15, linewidth=0)
         axis.set_xlabel("round")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
         axis.set_ylabel(unit)
-        axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-        return to_svg(figure, name, title)
+        legend(axis)
+        return drawn(figure, name, title, caption)
 
 
-def to_svg(figure: Figure, name: str, title: str) -> str:
-    """Return the figure as an ``<svg>`` element with a title; ids begin with the figure's name."""
+def drawn(figure: Figure, name: str, title: str, caption: str) -> Drawn:
+    """Return the figure for a page, and as files of its own."""
+    files = {ending: _saved(figure, ending, metadata) for ending, metadata in _FILES.items()}
+    return Drawn(name, title, caption, as_element(files["svg"], name, title), files)
+
+
+def _saved(figure: Figure, ending: str, metadata: dict[str, Any]) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", dpi=144, metadata={"Date": None})
-    root = ET.fromstring(buffer.getvalue())
+    figure.savefig(buffer, format=ending, metadata=metadata)
+    return buffer.getvalue()
+
+
+def as_element(svg: bytes, name: str, title: str) -> str:
+    """Return an svg file as an element of a page, with a title; ids begin with the figure's name."""
+    root = ET.fromstring(svg)
     for parent in list(root.iter()):  # style would affect the whole page, metadata is not shown
         for child in [child for child in parent if _local(child.tag) in {"metadata", "style"}]:
             parent.remove(child)

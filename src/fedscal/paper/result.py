@@ -24,18 +24,18 @@ from fedscal.experiment.experiment import find_data
 from fedscal.experiment.spec import EXECUTION_KEYS, RunSpec
 from fedscal.methods import caveat
 from fedscal.models.registry import HUGGING_FACE, TIMM
+from fedscal.paper.claims import claims
 from fedscal.paper.datasets import Copy
-from fedscal.paper.printed import ALL, AVERAGE, slips
-from fedscal.paper.scores import MOMENTS, Score, claims, scores
+from fedscal.paper.printed import ALL, AVERAGE, exceptions_told, slips
+from fedscal.paper.scores import MOMENTS, Score, scores
 from fedscal.paper.tables import COST, SEEDS, Block, Entry, datasets_of, distinct_cells, protocol, table
 from fedscal.report import write_tables
 
 _CAPTION = (
-    "Paper: averages recomputed from their parts. Ours: last round, mean ± standard deviation over seeds; "
-    "empty where nothing was run. Selected: the average in the round that a label-free signal picks; oracle: "
-    "in the best round, which needs labels to be found."
+    "Paper: its best round; averages recomputed from their parts. Ours: last round, mean ± standard "
+    "deviation over seeds; empty where nothing was run. Best: in the best round after the source model, "
+    "which needs labels to be found. Selected: the average in the round that a label-free signal picks."
 )
-_LATER = ("selected", "oracle")
 _HEADING = "NOT A REPRODUCTION"
 _FREE = EXECUTION_KEYS | {"model", "threads", "device", "precision", "micro_batch"}
 """Keys that say how to compute, not what; the model is checked separately."""
@@ -44,8 +44,32 @@ _CHOSEN = {"seed", "source", "method"}
 _VIT_SMALL = {"hidden_size": 384, "num_hidden_layers": 12, "patch_size": 16}
 _TIMM_VIT_SMALL = f"{TIMM}vit_small_patch16_224"
 
-Drawn = tuple[str, str, str]
-"""Title, caption and svg of a figure."""
+FIGURES = "figures"
+"""The folder of the figures' files, beside the page."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure.
+
+    Attributes:
+        name: of its files.
+        title: what it shows.
+        caption: how to read it.
+        svg: the element for a page.
+        files: the figure as a file of its own, by ending.
+    """
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+    files: Mapping[str, bytes]
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """The files' paths beside the page, by ending."""
+        return {ending: f"{FIGURES}/{self.name}.{ending}" for ending in self.files}
 
 
 @dataclass(frozen=True)
@@ -84,6 +108,11 @@ class Result:
         """Every cell of the table."""
         return [score for block in table(self.name) for score in scores(block, self.entries, self.copies)]
 
+    @cached_property
+    def claims(self) -> list[str]:
+        """What became of the paper's claims; nothing where the table is no reproduction."""
+        return [] if self.flaws else claims(self.scores, self.entries)
+
     def notes(self) -> list[str]:
         """Return the sentences below the tables."""
         cells = distinct_cells(self.entries)
@@ -95,7 +124,8 @@ class Result:
             *([f"Not given by --data, so not run: {', '.join(missing)}."] if missing else []),
             *(slip for name in names for slip in slips(name)),
             *caveats(variant.method for block in table(self.name) for variant in block.variants),
-            *([] if self.flaws else claims(self.scores)),
+            *(told for name in names for told in exceptions_told(name)),
+            *self.claims,
         ]
 
     def tables(self) -> list[Table]:
@@ -122,8 +152,11 @@ class Result:
         }
 
     def write(self, out: Path, figures: Sequence[Drawn] = ()) -> list[Path]:
-        """Write CSV, JSON and a page with these figures, and return their paths."""
+        """Write CSV, JSON, a page with these figures, and each of them as files; return what was written."""
         paths = [out / f"{self.name}.{ending}" for ending in ("csv", "json", "html")]
+        for one in figures:
+            for ending, path in one.paths.items():
+                files.write_bytes(out / path, one.files[ending])
         files.write_bytes(paths[0], self._csv().encode())
         files.write_json(paths[1], self.document())
         write_tables(
@@ -133,9 +166,9 @@ class Result:
             tables=self.tables(),
             caption=f"{self.unit.capitalize()}. {_CAPTION}",
             notes=self.notes(),
-            figures=figures,
+            figures=[(one.title, one.caption, one.svg, one.paths) for one in figures],
         )
-        return paths
+        return [*paths, *([out / FIGURES] if figures else [])]
 
     def _csv(self) -> str:
         text = io.StringIO()
@@ -161,12 +194,13 @@ def _record(score: Score, difference: str) -> dict[str, Any]:
         "paper": _rounded(score.paper),
         "ours": _rounded(score.mean()),
         "deviation": _rounded(score.deviation()),
-        difference.replace(" ", "_"): _rounded(score.difference),
+        difference.replace(" ", "_"): _rounded(score.difference()),
         "seeds": len(score.ours.get("last", ())),
     }
     for moment, name in zip(MOMENTS[1:], ("selected", "best_oracle"), strict=True):
         columns[name] = _rounded(score.mean(moment))
         columns[f"{name}_deviation"] = _rounded(score.deviation(moment))
+    columns[f"best_{difference.replace(' ', '_')}"] = _rounded(score.difference("best"))
     return columns
 
 
@@ -185,7 +219,7 @@ def _parts(block: Block, scores: Sequence[Score], difference: str) -> Iterator[T
         for source in block.sources:
             here = [score for score in scores if score.source == source]
             columns = {score.target: score.target for score in here}
-            yield _table(f"{title}, source {source}", here, "target", columns, difference, oracle=True)
+            yield _table(f"{title}, source {source}", here, "target", columns, difference, selected=True)
     averages = [score for score in scores if score.target == AVERAGE]
     if block.averages_only or len(block.sources) > 1:
         columns = {score.source: "all sources" if score.source == ALL else score.source for score in averages}
@@ -198,22 +232,21 @@ def _table(
     axis: str,
     columns: Mapping[str, str],
     difference: str,
-    oracle: bool = False,
+    selected: bool = False,
 ) -> Table:
-    """Return up to three lines per method: the paper's numbers, ours, and the difference if there is one.
+    """Return up to four lines per method: the paper's numbers, ours last and at best, the last's difference.
 
-    The columns are values of the scores' attribute ``axis``, with their headings; ``oracle`` adds the average
-    in the selected and in the best round.
+    The columns are values of the scores' attribute ``axis``, with their headings; ``selected`` adds the
+    average in the selected round.
     """
     rows: list[list[str]] = []
     for method in dict.fromkeys(score.method for score in scores):
         cells = {getattr(score, axis): score for score in scores if score.method == method}
         line = [cells[column] for column in columns]
-        last = cells.get(AVERAGE)
-        extra = [_ours(last, moment) for moment in MOMENTS[1:]] if oracle and last else []
+        extra = [_ours(cells[AVERAGE], "selected")] if selected else []
         name = line[0].block.method(method)
         rows += _lines(marked(method, name), line, difference, extra)
-    return Table(title, ["method", "", *columns.values(), *(_LATER if oracle else ())], rows)
+    return Table(title, ["method", "", *columns.values(), *(["selected"] if selected else [])], rows)
 
 
 def _lines(method: str, line: Sequence[Score], difference: str, extra: Sequence[str]) -> Iterator[list[str]]:
@@ -224,9 +257,11 @@ def _lines(method: str, line: Sequence[Score], difference: str, extra: Sequence[
         paper = [UNKNOWN if score.paper is None else f"{score.paper:.2f}" for score in line]
         yield [method, "paper", *paper, *blank]
     yield ["" if printed else method, "ours", *map(_ours, line), *extra]
-    if any(math.isfinite(score.difference) for score in line):
-        gaps = [f"{score.difference:+.2f}" if math.isfinite(score.difference) else "" for score in line]
-        yield ["", difference, *gaps, *blank]
+    if any(score.ours.get("best") for score in line):
+        yield ["", "best", *(_ours(score, "best") for score in line), *blank]
+    gaps = [score.difference() for score in line]
+    if any(map(math.isfinite, gaps)):
+        yield ["", difference, *(f"{gap:+.2f}" if math.isfinite(gap) else "" for gap in gaps), *blank]
 
 
 def _ours(score: Score, moment: str = "last") -> str:

@@ -1,28 +1,21 @@
-"""The paper's number, ours and their difference for every cell of a printed table, and the paper's claims."""
+"""The paper's number, ours and their difference for every cell of a printed table."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
+from fedscal.experiment.load import load_run
+from fedscal.experiment.records import Scores
+from fedscal.experiment.run_directory import RunDirectory
 from fedscal.paper.datasets import Copy
 from fedscal.paper.printed import ALL, AVERAGE, accuracies, recomputed, seconds
 from fedscal.paper.tables import COST, Block, Entry, Variant
 
 MOMENTS = ("last", "selected", "best")
 SECONDS, RATIO = "seconds a round", "times FedLoA's"
-_WITHIN = 2.0
-"""Largest difference in points of an average that counts as reproduced."""
-_ORDER = (
-    ("FedLoA", "FedSCAl", "FedSCAl is better than FedLoA"),
-    ("neither alignment", "client alignment", "the client's alignment helps"),
-    ("neither alignment", "server alignment", "the server's alignment helps"),
-    ("client alignment", "both alignments", "both alignments are better than the client's alone"),
-    ("server alignment", "both alignments", "both alignments are better than the server's alone"),
-    ("fixed threshold", "adaptive threshold", "the adaptive threshold is better than the fixed one"),
-)
 RunScores = Mapping[str, Mapping[str, float]]
 """One run's accuracies by moment, and by target under the paper's names."""
 BySeed = Mapping[int, RunScores]
@@ -39,7 +32,8 @@ class Score:
         target: the domain; ``average``: the mean over the targets.
         printed: what the paper prints here, if it does.
         paper: the same, but averages recomputed from their parts.
-        ours: our values, one per seed, by moment: last round, selected round, best round (an oracle).
+        ours: our values, one per seed, by moment: last round, selected round, best round (an oracle, and
+            never the source model).
     """
 
     block: Block
@@ -60,10 +54,9 @@ class Score:
         values = self.ours.get(moment, ())
         return stdev(values) if len(values) > 1 else math.nan
 
-    @property
-    def difference(self) -> float:
-        """Ours in the last round minus the paper's, NaN where one is missing."""
-        return math.nan if self.paper is None else self.mean() - self.paper
+    def difference(self, moment: str = "last") -> float:
+        """Return ours minus the paper's, NaN where one is missing."""
+        return math.nan if self.paper is None else self.mean(moment) - self.paper
 
 
 def scores(block: Block, entries: Sequence[Entry], copies: Mapping[str, Copy]) -> list[Score]:
@@ -95,12 +88,22 @@ def _by_seed(
     by_seed: dict[int, RunScores] = {}
     for entry in entries:
         if (entry.variant, entry.source) == (variant, source):
-            accuracy = entry.cell.directory.summary().accuracy
             folders = copies[entry.block.dataset].folders
             by_seed[entry.cell.spec.seed] = {
-                m: _renamed(getattr(accuracy, m).domains, folders) for m in MOMENTS
+                moment: _renamed(found.domains, folders)
+                for moment, found in _accuracies(entry.cell.directory).items()
             }
     return by_seed
+
+
+def _accuracies(run: RunDirectory) -> dict[str, Scores]:
+    """Return a run's accuracies by moment; the best round is one of adaptation, if there was any."""
+    summary = run.summary()
+    found = {moment: getattr(summary.accuracy, moment) for moment in MOMENTS}
+    if summary.best_round == 0 and summary.rounds:
+        adapted = [record.accuracy.server for record in load_run(run.path).rounds if record.round]
+        found["best"] = max(adapted, key=lambda scores: scores.average, default=found["last"])
+    return found
 
 
 def _renamed(accuracy: Mapping[str, float], folders: Mapping[str, str]) -> dict[str, float]:
@@ -139,36 +142,3 @@ def _costs(entries: Sequence[Entry]) -> list[Score]:
 def _round_seconds(entry: Entry) -> float:
     summary = entry.cell.directory.summary()
     return summary.seconds.adapt / summary.rounds
-
-
-def claims(scores: Sequence[Score]) -> list[str]:
-    """Check the paper's claims: a sentence for each whose runs are all finished."""
-    sentences: list[str] = []
-    for name in dict.fromkeys(score.block.name for score in scores):
-        averages = {
-            (score.method, score.source): score
-            for score in scores
-            if (score.block.name, score.target) == (name, AVERAGE) and score.source != ALL
-        }
-        sentences += [f"{name}: {text}" for text in (*_orders(averages), *_distances(averages))]
-    return sentences
-
-
-def _orders(averages: Mapping[tuple[str, str], Score]) -> Iterator[str]:
-    for worse, better, claim in _ORDER:
-        gaps = [
-            score.mean() - averages[worse, source].mean()
-            for (method, source), score in averages.items()
-            if method == better and (worse, source) in averages
-        ]
-        if gaps and all(map(math.isfinite, gaps)):
-            held = sum(gap > 0 for gap in gaps)
-            mean = math.fsum(gaps) / len(gaps)
-            yield f"{claim} on {held} of {len(gaps)} sources, by {mean:+.2f} points on average."
-
-
-def _distances(averages: Mapping[tuple[str, str], Score]) -> Iterator[str]:
-    differences = [score.difference for score in averages.values() if score.paper is not None]
-    if differences and all(map(math.isfinite, differences)):
-        near = sum(abs(value) <= _WITHIN for value in differences)
-        yield f"{near} of {len(differences)} averages are within {_WITHIN:g} points of the paper's."

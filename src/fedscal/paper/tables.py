@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -114,12 +114,24 @@ COST = Block(
     tuple(map(_of_method, ("fedloa", "fedprox", "fedwca", "ladd", "fedscal"))),
     ("Art",),  # the paper does not say on which data it took the time
 )
-TAU = Block("figure-tau", "office-home", "SHOT", _valued("tau_init", (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)))
+TAU = Block("figure-tau", "office-home", "SHOT", _valued("tau_init", (0.1, 0.4, 0.7, 0.8, 1, 1.1)))
 LAMBDAS = tuple(
     Block(f"figure-{name}", "domainnet", "SHOT", _valued(name, (0.1, 0.3, 1, 3, 10)), ("Quickdraw",))
     for name in ("lambda_local", "lambda_server")
 )
 BARS = Block("main-office-home", "office-home", "SHOT", _SYSTEMS)
+_PAIR = replace(BARS, variants=tuple(map(_of_method, ("fedloa", "fedscal"))))
+_ALIGNED = replace(BARS, variants=(_of_method("fedscal"),))
+FIGURES: Mapping[str, tuple[Block, ...]] = {
+    "figure-bars": (BARS,),
+    "figure-label-gaps": (_PAIR,),
+    "figure-entropies": (_ALIGNED,),
+    "figure-tau": (TAU,),
+    "figure-tsne": (_PAIR,),
+    "figure-lambdas": LAMBDAS,
+    "figure-errors": (_ALIGNED,),
+}
+"""The runs that each figure is drawn from. The last is the supplement's section 10, which has none."""
 TABLES: Mapping[str, tuple[Block, ...]] = {
     "office-home": (BARS,),
     "domainnet": (Block("main-domainnet", "domainnet", "SHOT", _SYSTEMS),),
@@ -130,14 +142,20 @@ TABLES: Mapping[str, tuple[Block, ...]] = {
     "ucon": _choice("UCon", "ucon", neighbours=2),
     "cost": (COST,),
     "figures": (BARS, TAU, *LAMBDAS),
+    **FIGURES,
 }
 
 
 def table(name: str) -> tuple[Block, ...]:
     """Return the blocks of a table, or suggest the nearest name."""
     if name not in TABLES:
-        raise UsageError(f"'{shown(name)}' is no table of the paper{nearest(name, TABLES)}")
+        raise UsageError(f"'{shown(name)}' is no table or figure of the paper{nearest(name, TABLES)}")
     return TABLES[name]
+
+
+def figures_of(name: str) -> tuple[str, ...]:
+    """Return the figures that are drawn for a table: all, itself, or none."""
+    return tuple(FIGURES) if name == "figures" else (name,) if name in FIGURES else ()
 
 
 def datasets_of(blocks: Sequence[Block]) -> list[DataSet]:

@@ -129,9 +129,12 @@ def tables_page(
     caption: str,
     warning: str = "",
     notes: Sequence[str] = (),
-    figures: Sequence[tuple[str, str, str]] = (),
+    figures: Sequence[tuple[str, str, str, Mapping[str, str]]] = (),
 ) -> str:
-    """Return a page: a warning, figures (title, caption, svg), tables with one caption, and notes."""
+    """Return a page: a warning, figures, tables with one caption, and notes.
+
+    A figure is its title, its caption, its svg, and by kind the path of it as a file of its own.
+    """
     return _render(
         "tables.html",
         title=title,
@@ -140,7 +143,7 @@ def tables_page(
         warning=warning,
         notes=notes,
         # The only trusted markup: our own drawings, which escape every name.
-        figures=[(heading, words, Markup(svg)) for heading, words, svg in figures],
+        figures=[(heading, words, Markup(svg), paths) for heading, words, svg, paths in figures],
     )
 
 

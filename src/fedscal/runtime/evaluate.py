@@ -13,6 +13,9 @@ from torch import Tensor
 from fedscal.core.types import Metrics, Prediction
 from fedscal.runtime.signals import SIGNALS
 
+JOINT = frozenset({"received_accuracy", "both_wrong"})
+"""What ``joint_errors`` adds to the metrics of a client's own model."""
+
 
 def accuracy(predicted: Tensor, labels: Tensor) -> float:
     """Return the percentage of predictions that equal the labels."""
@@ -23,6 +26,19 @@ def effective_classes(predicted: Tensor, classes: int) -> float:
     """Return e^H of the predicted classes' shares: J if all are predicted alike, 1 if only one is."""
     shares = torch.bincount(predicted, minlength=classes).double() / len(predicted)
     return math.exp(float(-torch.xlogy(shares, shares).sum()))
+
+
+def joint_errors(own: Prediction, received: Prediction, labels: Tensor) -> Metrics:
+    """Return how right the received model is, and how often it and the client's own are wrong together, in %.
+
+    The two are the teachers of FedSCAl's strong view. Were their errors independent, they would be wrong
+    together as often as the product of their shares of errors says.
+    """
+    wrong, other = (model.logits.argmax(dim=1) != labels for model in (own, received))
+    return {
+        "received_accuracy": accuracy(received.logits.argmax(dim=1), labels),
+        "both_wrong": 100.0 * float((wrong & other).double().mean()),
+    }
 
 
 def client_metrics(

@@ -21,11 +21,12 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from fedscal.core.errors import DataRefused, ModelRefused, OutOfSpace, shown
-from fedscal.core.types import ClientId, Failure, Metrics, Package, Reply, Weights
+from fedscal.core.types import ClientId, Failure, Groups, Metrics, Package, Reply, Weights
 from fedscal.runtime.messages import (
     EXPECTED,
     MODEL,
     PROFILE,
+    RECEIVED,
     STATISTICS,
     UNLIKENESS,
     Frame,
@@ -169,12 +170,17 @@ class LocalDriver:
         found = dict(self._each(models, _statistics))
         return {client: found[client] for client in sorted(found)}
 
-    def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
+    def evaluate(
+        self, models: Mapping[ClientId, Weights], received: Mapping[ClientId, Weights] | None = None
+    ) -> dict[ClientId, Metrics]:
         """Let each client evaluate its model; clients with the same model share a request."""
-        tasks: dict[tuple[ClientId, ...], Weights] = {}
-        for weights, clients in _sharing(models):
+        beside = received or {}
+        tasks: dict[tuple[ClientId, ...], Groups] = {
+            (client,): {MODEL: models[client], RECEIVED: before} for client, before in beside.items()
+        }
+        for weights, clients in _sharing({c: model for c, model in models.items() if c not in beside}):
             part = math.ceil(len(clients) / len(self._executors))
-            tasks |= {tuple(clients[i : i + part]): weights for i in range(0, len(clients), part)}
+            tasks |= {tuple(clients[i : i + part]): {MODEL: weights} for i in range(0, len(clients), part)}
         results: dict[ClientId, Metrics] = {}
         for _, metrics in self._each(tasks, _evaluate):
             results |= metrics
@@ -253,11 +259,9 @@ def _statistics(executor: Executor, client: ClientId, model: Weights) -> Weights
     return _required(executor, request).tensors[STATISTICS]
 
 
-def _evaluate(
-    executor: Executor, clients: Sequence[ClientId], weights: Weights
-) -> Mapping[ClientId, Metrics]:
+def _evaluate(executor: Executor, clients: Sequence[ClientId], models: Groups) -> Mapping[ClientId, Metrics]:
     """Let clients evaluate a model; a worker process that died is started again, once."""
-    request = Request("evaluate", clients, tensors={MODEL: weights})
+    request = Request("evaluate", clients, tensors=models)
     try:
         response = _required(executor, request)
     except WorkerFailed:

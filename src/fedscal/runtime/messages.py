@@ -15,6 +15,8 @@ from fedscal.core.weights import flatten, from_bytes, to_bytes, unflatten
 
 MODEL, WEIGHTS, PROFILE, STATISTICS, REPORT = "server", "weights", "profile", "statistics", "report:"
 """Groups of tensors: the model to evaluate, a client's model, its profile, its statistics, its reports."""
+RECEIVED = "received"
+"""The model that the one to evaluate was trained from, if their errors are compared."""
 UNLIKENESS = "unlikeness"
 """The one number that a client responds when it compares its images with those that a model knows."""
 FAILED = "refused"

@@ -33,10 +33,11 @@ from fedscal.models.device import oom_hint
 from fedscal.models.network import Network
 from fedscal.models.shares import ramp
 from fedscal.models.statistics import SiteStatistics, load_at_site, predict_at_site, unlikeness
-from fedscal.runtime.evaluate import client_metrics
+from fedscal.runtime.evaluate import client_metrics, joint_errors
 from fedscal.runtime.messages import (
     MODEL,
     PROFILE,
+    RECEIVED,
     STATISTICS,
     UNLIKENESS,
     Request,
@@ -107,7 +108,8 @@ class ClientService:
         if request.kind == "train":
             return training_response(*self.train(request.client, *package_of(request)))
         if request.kind == "evaluate":
-            return Response({"metrics": self.evaluate(request.clients, request.tensors[MODEL])})
+            model, received = request.tensors[MODEL], request.tensors.get(RECEIVED)
+            return Response({"metrics": self.evaluate(request.clients, model, received)})
         if request.kind == "compare":
             return Response({UNLIKENESS: self.compare(request.client, request.tensors[MODEL])})
         if request.kind == "profile":
@@ -149,17 +151,23 @@ class ClientService:
         state = self.network.state_dict()
         return weights.snapshot(state) if self._from_source(client).share else weights.statistics(state)
 
-    def evaluate(self, clients: Sequence[ClientId], model: Weights) -> dict[ClientId, Metrics]:
-        """Evaluate a model on the data of each client."""
+    def evaluate(
+        self, clients: Sequence[ClientId], model: Weights, received: Weights | None = None
+    ) -> dict[ClientId, Metrics]:
+        """Evaluate a model on the data of each client; beside the one that it was trained from, if given."""
         with oom_hint():
-            return {client: self._evaluate(client, model) for client in clients}
+            return {client: self._evaluate(client, model, received) for client in clients}
 
-    def _evaluate(self, client: ClientId, model: Weights) -> Metrics:
+    def _evaluate(self, client: ClientId, model: Weights, received: Weights | None) -> Metrics:
+        labels = self.labels.get(client)
+        # The model itself goes last: the network holds it then.
+        before = self._predict(client, received) if received is not None and labels is not None else None
         sweep = Sweep(lambda: self._predict(client, model))
         pseudo = self.objective.pseudo_labels(sweep)
-        return client_metrics(
-            sweep.prediction, pseudo, self.labels.get(client), self._from_source(client).answers
-        )
+        metrics = client_metrics(sweep.prediction, pseudo, labels, self._from_source(client).answers)
+        if before is None or labels is None:
+            return metrics
+        return {**metrics, **joint_errors(sweep.prediction, before, labels)}
 
     def _predict(self, client: ClientId, model: Weights) -> Prediction:
         """Return a model's predictions of a client's images, as the client uses the model."""

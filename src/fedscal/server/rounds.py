@@ -42,8 +42,13 @@ class Driver(Protocol):
         """Return the clients' own statistics for their models; of clients elsewhere none: they stay there."""
         ...
 
-    def evaluate(self, models: Mapping[ClientId, Weights]) -> Mapping[ClientId, Metrics]:
-        """Evaluate models, each at its client on the client's own data; only scalars are returned."""
+    def evaluate(
+        self, models: Mapping[ClientId, Weights], received: Mapping[ClientId, Weights] | None = None
+    ) -> Mapping[ClientId, Metrics]:
+        """Evaluate models, each at its client on the client's own data; only scalars are returned.
+
+        ``received`` are the models that these were trained from, where their errors are to be compared.
+        """
         ...
 
 

@@ -38,7 +38,8 @@ class Alignment(Term):
         "cached", "server predictions once per round on one weak view, or on the weak view of every batch"
     )
     adaptive: bool = option(True, "move the threshold with the skewness of the entropies")
-    tau_init: float = option(0.8, "threshold before adaptation", low=0, high=1)
+    # Up to 2: above 1 - gamma_low no label is kept, which the paper's figure tries.
+    tau_init: float = option(0.8, "threshold before adaptation; above 1 nothing is aligned", low=0, high=2)
     gamma_low: float = option(-0.1, "lower clip of the skewness gamma", low=-1, high=0)
     gamma_high: float = option(0.15, "upper clip of the skewness gamma", low=0, high=1)
 
