@@ -7,6 +7,7 @@ round), every process computes with the same number of threads, and the server s
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import math
 import os
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -212,10 +213,16 @@ class LocalDriver:
             yield from ((key, borrow(key, task)) for key, task in tasks.items())
             return
         with ThreadPoolExecutor(len(self._executors)) as pool:
-            futures = {pool.submit(borrow, key, task): key for key, task in tasks.items()}
+            # A few ahead of the executors: a future holds its result until it is let go of.
+            to_come, running = iter(tasks.items()), dict[Future[Any], K]()
             try:
-                for future in as_completed(futures):
-                    yield futures[future], future.result()
+                while True:
+                    some = itertools.islice(to_come, 2 * len(self._executors) - len(running))
+                    running |= {pool.submit(borrow, key, task): key for key, task in some}
+                    if not running:
+                        break
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        yield running.pop(future), future.result()
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 self.__exit__(None, None, None)  # a worker in the middle of a training would hold us up
