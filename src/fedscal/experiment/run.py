@@ -207,7 +207,7 @@ class _Run:
     def _round_record(self, done: Round) -> RoundRecord:
         started = time.perf_counter()
         judged = self.driver.evaluate(self._deployed(done.state))
-        local = self.driver.evaluate({reply.client: reply.weights for reply in done.replies})
+        local = self.driver.evaluate_own(done.replies)
         domains = self.experiment.layout.domains
         return round_record(done, judged, local, domains, time.perf_counter() - started)
 

@@ -181,6 +181,10 @@ class LocalDriver:
             results |= metrics
         return {client: results[client] for client in sorted(results)}
 
+    def evaluate_own(self, replies: Sequence[Reply]) -> dict[ClientId, Metrics]:
+        """Let each client evaluate the model that it has sent."""
+        return self.evaluate({reply.client: reply.weights for reply in replies})
+
     def _train(self, executor: Executor, client: ClientId, package: Package) -> Reply | Failure:
         try:
             memory = self._memories.get(client, package.round)

@@ -60,6 +60,10 @@ class Driver(Protocol):
         """Evaluate models, each at its client on the client's own data; only scalars are returned."""
         ...
 
+    def evaluate_own(self, replies: Sequence[Reply]) -> Mapping[ClientId, Metrics]:
+        """Evaluate the model of each reply at the client that sent it."""
+        ...
+
 
 @dataclass(frozen=True)
 class Schedule:
