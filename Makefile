@@ -93,6 +93,7 @@ deploy-check: .venv/dev ## the container file and the systemd units of deploy/; 
 bench: .venv/runtime ## seconds of a round against the bare passes that it needs; images a second and memory
 	$(BIN)/python -m benchmarks.rounds
 	$(BIN)/python -m benchmarks.images
+	$(BIN)/python -m benchmarks.scale
 
 clean: ## remove the environment, caches and demo runs
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* dist runs/demo

@@ -12,6 +12,7 @@ import pytest
 
 from fedscal.client.training import Training
 from fedscal.core import weights
+from fedscal.core.spool import Spool
 from fedscal.core.types import ClientId, Failure, Package, Reply
 from fedscal.experiment.checkpoint import Checkpoints
 from fedscal.methods import ADAPTATIONS, METHODS, build_objective, build_rule
@@ -25,7 +26,7 @@ from fedscal.runtime.messages import (
 )
 from fedscal.runtime.protocols import Executor
 from fedscal.runtime.service import ClientService
-from fedscal.server.rounds import Round, Schedule, federate
+from fedscal.server.rounds import Round, Schedule, Storage, federate
 from toys import Kept, briefing, client_data, learns, tiny_network
 
 CLIENTS = ["a", "b", "c", "d"]
@@ -122,7 +123,7 @@ class Play:
                 return
 
     def resumed(self, executors: Callable[[], Sequence[Executor]], folder: Path) -> Round:
-        """Make one round at a time, each by a server that knows nothing but the files."""
+        """Make one round at a time, each by a server that knows nothing but the files and keeps no reply."""
         (done,) = self.rounds(executors(), folder=folder)
         while done.index < SCHEDULE.rounds:
             kept = Checkpoints(folder)
@@ -130,13 +131,16 @@ class Play:
             assert found is not None
             driver = LocalDriver(CLIENTS, executors(), kept.memories)
             rule = build_rule(self.method, {})
-            done = next(federate(rule, driver, found.state, SCHEDULE, seed=0, after=found.round))
+            on_disk = Storage(lambda: Spool(folder, room=0), kept.own.settled)
+            done = next(
+                federate(rule, driver, found.state, SCHEDULE, seed=0, after=found.round, storage=on_disk)
+            )
             kept.save(done.index, done.state)
         return done
 
 
 def digest(done: Round) -> str:
-    return weights.digest(weights.flatten(done.state.groups()))
+    return weights.digest_of({**done.state.groups(), **done.state.own})
 
 
 @pytest.mark.parametrize(("method", "adaptation"), PAIRS)

@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -125,6 +125,31 @@ def write_bytes(path: Path, data: bytes, *, lasting: bool = True) -> None:
             sync_dir(path.parent)
 
 
+def write_all(folder: Path, contents: Iterable[tuple[str, bytes]]) -> None:
+    """Write files, each whole or not there, and wait for the disk once for all, not once for each.
+
+    A disk that has taken the first of many files has taken most of the others with it.
+    """
+    make_dir(folder)
+    written: dict[str, str] = {}
+    with writing(folder):
+        try:
+            for name, data in contents:
+                handle, written[name] = tempfile.mkstemp(dir=folder, prefix=f".{name}.", suffix=_UNFINISHED)
+                with os.fdopen(handle, "wb") as file:
+                    file.write(data)
+            for temporary in written.values():
+                _sync(temporary)
+            for name, temporary in written.items():
+                os.replace(temporary, folder / name)
+        except BaseException:
+            for temporary in written.values():
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+            raise
+        sync_dir(folder)
+
+
 @contextmanager
 def reading(path: Path, most: int) -> Iterator[BufferedReader]:
     """Open a regular file of at most so many bytes; a device, a pipe or a larger file is an OSError."""
@@ -215,8 +240,19 @@ def remove_unfinished(*folders: Path) -> None:
                 path.unlink()
 
 
+def keep_only(folder: Path, names: set[str]) -> None:
+    """Delete the tensors of a folder that are not named."""
+    for path in folder.glob("*.safetensors"):
+        if path.name not in names:
+            path.unlink()
+
+
 def sync_dir(path: Path) -> None:
     """Make a rename in this directory survive a power cut."""
+    _sync(path)
+
+
+def _sync(path: Path | str) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import safetensors
@@ -17,6 +19,24 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _USUAL = ("torch.strided", "cpu")
+
+
+class OnDisk(Mapping[str, "Tensor"]):
+    """A model whose tensors are read from a disk when they are asked for, and not kept."""
+
+    @property
+    @abstractmethod
+    def bytes(self) -> int:
+        """How many bytes its tensors take."""
+
+    def part(self, name: str, start: int, stop: int) -> Tensor:
+        """Return the numbers from ``start`` to ``stop`` of a tensor, flat."""
+        return self[name].reshape(-1)[start:stop]
+
+
+def part(model: Weights, name: str, start: int, stop: int) -> Tensor:
+    """Return the numbers from ``start`` to ``stop`` of a model's tensor, flat."""
+    return model.part(name, start, stop) if isinstance(model, OnDisk) else model[name].reshape(-1)[start:stop]
 
 
 def snapshot(weights: Weights) -> dict[str, Tensor]:
@@ -34,16 +54,20 @@ def mean(models: Sequence[Weights], shares: Sequence[float] | None = None) -> di
     statistics are floats and are averaged too; integer buffers (batch counters) take the maximum.
     """
     shares = shares or [1.0 / len(models)] * len(models)
-    return {name: _mean_tensor([model[name] for model in models], shares) for name in models[0]}
+    return {
+        name: _mean_tensor(example, (model[name] for model in models), shares)
+        for name, example in models[0].items()
+    }
 
 
-def _mean_tensor(tensors: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
-    if not tensors[0].is_floating_point():
-        return torch.stack(list(tensors)).amax(dim=0)
-    total = torch.zeros(tensors[0].shape, dtype=torch.float64)
+def _mean_tensor(example: Tensor, tensors: Iterable[Tensor], shares: Sequence[float]) -> Tensor:
+    """Average tensors like an example, one at a time: they may come from a disk."""
+    if not example.is_floating_point():
+        return functools.reduce(torch.maximum, tensors)
+    total = torch.zeros(example.shape, dtype=torch.float64)
     for tensor, share in zip(tensors, shares, strict=True):
         total.add_(tensor.double(), alpha=share)
-    return total.to(tensors[0].dtype)
+    return total.to(example.dtype)
 
 
 def distance(a: Weights, b: Weights) -> float:
@@ -84,9 +108,19 @@ def with_statistics(model: Weights, other: Weights) -> dict[str, Tensor]:
 
 def digest(weights: Weights) -> str:
     """Return the sha256 of names, types, shapes and bytes, independent of the order of the names."""
+    return _digest((name, weights[name]) for name in sorted(weights))
+
+
+def digest_of(groups: Groups) -> str:
+    """Return the digest of groups as if they were one mapping, ``group/name``, a tensor at a time."""
+    places = sorted((f"{group}/{name}", group, name) for group in groups for name in groups[group])
+    return _digest((path, groups[group][name]) for path, group, name in places)
+
+
+def _digest(tensors: Iterable[tuple[str, Tensor]]) -> str:
     sha = hashlib.sha256()
-    for name in sorted(weights):
-        tensor = weights[name].detach().cpu().contiguous()
+    for name, tensor in tensors:
+        tensor = tensor.detach().cpu().contiguous()
         sha.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
         sha.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()
@@ -94,7 +128,14 @@ def digest(weights: Weights) -> str:
 
 def byte_count(weights: Weights) -> int:
     """Return how many bytes the tensors take on the wire."""
+    if isinstance(weights, OnDisk):
+        return weights.bytes
     return sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
+
+
+def byte_count_of(groups: Groups) -> int:
+    """Return how many bytes several groups of tensors take on the wire."""
+    return sum(map(byte_count, groups.values()))
 
 
 def first_not_finite(weights: Weights) -> str | None:

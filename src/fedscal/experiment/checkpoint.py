@@ -1,9 +1,10 @@
 """Checkpoints: the server's state and the clients' memories after a round, whole or not there.
 
 ``checkpoints/round-0007/`` holds ``state.safetensors`` and ``manifest.json``, which names every file
-that belongs to the round with its sha256, the clients' memory files included, and what ``metrics.jsonl``
-was when the round was saved. The last two rounds are kept: if the newest is damaged, or the record has not
-the lines that it presumes, the one before it is used.
+that belongs to the round with its sha256, and what ``metrics.jsonl`` was when the round was saved. The
+clients' memories, and the models that single clients have of their own, are files beside it that are written
+when they change. The last two rounds are kept: if the newest is damaged, or the record has not the lines that
+it presumes, the one before it is used.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from fedscal.core import files, weights
 from fedscal.core.convert import convert, dump
 from fedscal.core.documents import LARGEST, sealed, unsealed
 from fedscal.core.errors import ModelRefused
+from fedscal.core.spool import Spool
 from fedscal.experiment.records import Manifest
 from fedscal.models.store import read_tensors
 from fedscal.runtime.memory import RunMemories
+from fedscal.runtime.own_models import OwnModels
+from fedscal.server.rounds import Storage
 from fedscal.server.rule import ServerState
 
 _KEEP = 2
@@ -41,6 +45,8 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.memories = RunMemories(folder / "memory")
+        self.own = OwnModels(folder / "own")
+        self.storage = Storage(lambda: Spool(folder), self.own.settled)
 
     def save(self, round_: int, state: ServerState, record: str = "") -> None:
         """Write the round's checkpoint, then let go of older ones; ``record``: the sha256 of the metrics."""
@@ -50,6 +56,7 @@ class Checkpoints:
             metrics_sha256=record,
             files={_STATE: files.sha256(data)},
             memories=self.memories.index,
+            own=self.own.entries(self.own.settled(round_, state)),
         )
         content = {_STATE: data, "manifest.json": sealed(dump(manifest))}
         files.write_dir(self.folder / f"round-{round_:04}", content)
@@ -92,7 +99,7 @@ class Checkpoints:
             tensors = read_tensors(folder / _STATE, manifest.files.get(_STATE))
             for entry in manifest.memories.values():
                 read_tensors(self.memories.path(entry), entry.sha256)
-            return ServerState.of(weights.unflatten(tensors))
+            return ServerState.of(weights.unflatten(tensors), self.own.read(manifest.own))
         except ValueError as error:
             raise ModelRefused(f"{folder / 'manifest.json'} is not a checkpoint's manifest.") from error
 
@@ -110,6 +117,7 @@ class Checkpoints:
         except ModelRefused:
             return  # externally corrupted: keep the files that it may refer to
         self.memories.keep_only({entry.file for one in manifests for entry in one.memories.values()})
+        self.own.keep_only({entry.file for one in manifests for entry in one.own.values()})
 
 
 def _number(folder: Path) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from fedscal.core.convert import convert
 from fedscal.core.errors import some
 from fedscal.core.types import ClientId, Metrics, Reply
-from fedscal.core.weights import byte_count, flatten
+from fedscal.core.weights import byte_count, byte_count_of
 from fedscal.experiment.records import (
     NO_SCORES,
     Accuracies,
@@ -102,7 +102,7 @@ def round_record(
 
 def bytes_up(reply: Reply) -> int:
     """Return how many bytes of tensors a reply sends: its weights and its reports."""
-    return byte_count(reply.weights) + byte_count(flatten(reply.reports))
+    return byte_count(reply.weights) + byte_count_of(reply.reports)
 
 
 def _clients(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from fedscal.experiment.records import RoundRecord, RunSummary
 from fedscal.experiment.run_directory import SITES, RunDirectory
 from fedscal.experiment.source import SourceModel
 from fedscal.models.store import model_files
+from fedscal.runtime.own_models import StoredModel
 from fedscal.server.rule import ServerState
 
 _SMALL = 64
@@ -33,6 +35,7 @@ class Recorder(Callback):
 
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
+        self._there: dict[str, str] = {}
 
     def begin(self, experiment: Experiment, source: SourceModel) -> None:
         """Remember what goes on the models' cards."""
@@ -47,7 +50,8 @@ class Recorder(Callback):
             return
         directory, index = self._directory, record.round
         if index == 0:
-            directory.save_model(model_files("source", self._source.weights, self._source_card))
+            source = model_files("source", self._source.weights, self._source_card)
+            directory.save_models(source.items())
         directory.journal.append(record)
         if record.selected_round == index:
             self._save_models("selected", state, index)
@@ -55,9 +59,11 @@ class Recorder(Callback):
 
     def sites(self, statistics: Mapping[ClientId, Weights], rounds: Mapping[ClientId, int]) -> None:
         """Write each site's statistics beside the models."""
-        for client, tensors in statistics.items():
-            written = model_files(client, tensors, replace(self._card, round=rounds[client]))
-            self._directory.save_model({f"{SITES}/{name}": data for name, data in written.items()})
+        written = (
+            model_files(client, tensors, replace(self._card, round=rounds[client])).items()
+            for client, tensors in statistics.items()
+        )
+        self._directory.save_models(itertools.chain.from_iterable(written), SITES)
 
     def end(self, summary: RunSummary, state: ServerState) -> None:
         """Write the last model and the summary, which marks the run as finished.
@@ -73,7 +79,14 @@ class Recorder(Callback):
         card = replace(self._card, round=round_, notes=notes)
         models = self._rule.delivered(state)
         one = len(models) == 1
-        contents: dict[str, bytes] = {}
-        for key, model in models.items():
-            contents |= model_files(name if one else f"{name}-{key}", model, card)
-        self._directory.save_model(contents, instead_of=name)
+        named = {name if one else f"{name}-{key}": model for key, model in models.items()}
+        changed = {place: model for place, model in named.items() if not self._is_there(place, model)}
+        written = (model_files(place, model, card).items() for place, model in changed.items())
+        self._directory.save_models(itertools.chain.from_iterable(written))
+        own = {place: model.sha256 for place, model in named.items() if isinstance(model, StoredModel)}
+        self._there = self._there | own
+        self._directory.forget_models(name, named)
+
+    def _is_there(self, place: str, model: Weights) -> bool:
+        """Whether a client's own model was written already: there may be thousands, and few change."""
+        return isinstance(model, StoredModel) and self._there.get(place) == model.sha256

@@ -291,12 +291,15 @@ class Manifest:
     Attributes:
         metrics_sha256: of ``metrics.jsonl`` up to the round's line; empty if an earlier version wrote it.
         files: the sha256 of its files.
+        memories: where the clients' memories are.
+        own: where the models of single clients are.
     """
 
     round: int
     metrics_sha256: str = ""
     files: Mapping[str, str]
     memories: Mapping[ClientId, MemoryFile]
+    own: Mapping[ClientId, MemoryFile] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -123,7 +123,8 @@ def _execute(
         with federation.driver(experiment, directory, events.client) as driver:
             events.stage(f"source model: {spec.source_model or spec.source}", training_epochs(experiment))
             source = source_model(experiment, events)
-            _Run(experiment, source, driver, events, records, directory.selected, differences).go(checkpoint)
+            run = _Run(experiment, source, driver, events, records, directory, differences)
+            run.go(checkpoint)
 
 
 def _go_back(directory: RunDirectory, events: Callbacks) -> tuple[Checkpoint | None, list[RoundRecord]]:
@@ -137,17 +138,14 @@ def _go_back(directory: RunDirectory, events: Callbacks) -> tuple[Checkpoint | N
 
 @dataclass
 class _Run:
-    """One execution: its parts, the records so far, and what differs from where the run was begun.
-
-    ``selected`` reads the model of the round that is chosen without labels.
-    """
+    """One execution: its parts, the records so far, and what differs from where the run was begun."""
 
     experiment: Experiment
     source: SourceModel
     driver: Driver
     events: Callbacks
     records: list[RoundRecord]
-    selected: Callable[[], Weights | None]
+    directory: RunDirectory
     differences: Sequence[str] = ()
 
     def go(self, checkpoint: Checkpoint | None) -> None:
@@ -169,7 +167,7 @@ class _Run:
     def _hand_out(self, summary: RunSummary, state: ServerState) -> None:
         """Let the sites take their statistics for the models that they are going to use."""
         parts = self.experiment
-        delivered = Delivered(parts.rule, state, summary, self.source.weights, self.selected)
+        delivered = Delivered(parts.rule, state, summary, self.source.weights, self.directory.selected)
         models = {client: delivered.model_at(client) for client in parts.layout.clients}
         self.events.sites(self.driver.statistics(models), {c: delivered.round_at(c) for c in models})
 
@@ -206,8 +204,10 @@ class _Run:
         after, void = self.records[-1].round, void_rounds(self.records)
         parts = self.experiment
         seed = parts.spec.seed
-        asked = self.events.asked
-        for done in federate(parts.rule, self.driver, state, parts.schedule, seed, after, void, asked):
+        asked, storage = self.events.asked, self.directory.checkpoints.storage
+        for done in federate(
+            parts.rule, self.driver, state, parts.schedule, seed, after, void, asked, storage
+        ):
             record, state = self._round_record(done, state), done.state
             self._record(record, state)
         return state
@@ -215,8 +215,8 @@ class _Run:
     def _round_record(self, done: Round, before: ServerState) -> RoundRecord:
         started = time.perf_counter()
         judged = self.driver.evaluate(self._deployed(done.state))
-        own = {reply.client: reply.weights for reply in done.replies}
-        local = self.driver.evaluate(own, self._received(before, own))
+        received = self._received(before, [reply.client for reply in done.replies])
+        local = self.driver.evaluate_own(done.replies, received)
         domains = self.experiment.layout.domains
         return round_record(done, judged, local, domains, time.perf_counter() - started)
 
@@ -247,9 +247,9 @@ class _Run:
             self.records,
             self.source.seconds,
             **{key: getattr(spec, key) for key in ("benchmark", "source", "method", "adaptation", "seed")},
-            weights_sha256=weights.digest(
-                models["server"] if "server" in models else weights.flatten(models)
-            ),
+            weights_sha256=weights.digest(models["server"])
+            if "server" in models
+            else weights.digest_of(models),
             source_accuracy=self.source.accuracy,
             delivery=judge_delivery(self.records) if spec.select == AGREEMENT else None,
             spec_sha256=spec.digest(),

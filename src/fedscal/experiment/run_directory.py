@@ -6,7 +6,7 @@ import logging
 import os
 import platform
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -81,7 +81,7 @@ class RunDirectory:
 
     def tidy(self) -> None:
         """Remove what a killed run left half written; the caller holds the directory."""
-        folders = ("", "model", "checkpoints", "checkpoints/memory")
+        folders = ("", "model", f"model/{SITES}", "checkpoints", "checkpoints/memory", "checkpoints/own")
         files.remove_unfinished(*(self.path / folder for folder in folders))
 
     @contextmanager
@@ -173,13 +173,14 @@ class RunDirectory:
         """Read what a site has of its own in the model that is delivered to it: its statistics above all."""
         return load_model(self.path / "model" / SITES, client)[0]
 
-    def save_model(self, contents: Mapping[str, bytes], instead_of: str = "") -> None:
-        """Write files into ``model/``, each at once, and remove older ones whose names begin like them."""
-        folder = self.path / "model"
-        for name, data in contents.items():
-            files.write_bytes(folder / name, data)
-        for path in folder.glob(f"{instead_of}*") if instead_of else ():
-            if path.name not in contents:
+    def save_models(self, contents: Iterable[tuple[str, bytes]], beside: str = "") -> None:
+        """Write files into ``model/``, or a folder in it, each at once."""
+        files.write_all(self.path / "model" / beside, contents)
+
+    def forget_models(self, beginning: str, but: Container[str]) -> None:
+        """Remove the models from ``model/`` whose names begin so, but those that are named."""
+        for path in (self.path / "model").glob(f"{beginning}*"):
+            if path.stem not in but:
                 path.unlink()
 
 

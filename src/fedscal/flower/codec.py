@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,12 +43,42 @@ def encode(
         source: the model that both sides have.
         transport: how floats travel.
     """
+    full = {**header, "models": sorted(models), "transport": transport}
+    return Frame(full, _payload(tensors, models, source, transport))
+
+
+def _payload(tensors: Groups, models: Sequence[str], source: Weights, transport: str) -> bytes:
     changed = {
         group: _changed(part, source, transport) if group in models else part
         for group, part in tensors.items()
     }
-    full = {**header, "models": sorted(models), "transport": transport}
-    return Frame(full, to_bytes(flatten(changed)))
+    return to_bytes(flatten(changed))
+
+
+@dataclass
+class Encoder:
+    """Encodes messages of models one after the other; what the last one held is not encoded again.
+
+    Many sites are sent the same models. Only the last payload is kept: they may be large, and each site's
+    own.
+    """
+
+    source: Weights
+    transport: str
+    _last: Groups = field(default_factory=dict)
+    _payload: bytes = b""
+
+    def __call__(self, header: Mapping[str, Any], tensors: Groups) -> Frame:
+        """Return a message all of whose groups are models."""
+        if not (self._payload and _are_same(tensors, self._last)):
+            self._payload = _payload(tensors, list(tensors), self.source, self.transport)
+            self._last = tensors
+        full = {**header, "models": sorted(tensors), "transport": self.transport}
+        return Frame(full, self._payload)
+
+
+def _are_same(groups: Groups, others: Groups) -> bool:
+    return groups.keys() == others.keys() and all(groups[name] is others[name] for name in groups)
 
 
 def decode(frame: Frame, models: Sequence[str], source: Weights, transport: str) -> dict[str, Weights]:

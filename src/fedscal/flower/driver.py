@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from fedscal.core.errors import TooFewClients
 from fedscal.core.types import ClientId, Failure, Metrics, Package, Reply, Weights
-from fedscal.flower.codec import decode, encode
+from fedscal.flower.codec import Encoder, decode
 from fedscal.flower.registry import Registry, check_stamp
 from fedscal.flower.schema import NotAllowed, Schema, Schemas
 from fedscal.flower.transport import NodeRequest
@@ -56,7 +57,7 @@ class FlowerDriver:
     patience: float
     last_metrics: dict[ClientId, Metrics] = field(default_factory=dict)
     answered: Callable[[ClientId], None] = lambda client: None
-    _own: dict[ClientId, tuple[Weights, Metrics]] = field(default_factory=dict)
+    _own: dict[ClientId, Metrics] = field(default_factory=dict)
 
     def __enter__(self) -> FlowerDriver:
         return self
@@ -80,7 +81,7 @@ class FlowerDriver:
             if isinstance(trained, Failure):
                 yield trained
             else:
-                self._own[client] = (trained[0].weights, trained[1])
+                self._own[client] = trained[1]
                 yield trained[0]
 
     def profile(self) -> dict[ClientId, Weights]:
@@ -110,30 +111,27 @@ class FlowerDriver:
         """Return nothing: a site's statistics are on its own disk, and stay there."""
         return {}
 
-    def evaluate(
-        self, models: Mapping[ClientId, Weights], received: Mapping[ClientId, Weights] | None = None
-    ) -> dict[ClientId, Metrics]:
-        """Let each site evaluate its model; of one that is not reached the last metrics stand, as stale.
-
-        A site has compared its own model with the one that it received when it trained, if they are compared.
-        """
-        results = {c: self._own[c][1] for c, m in models.items() if c in self._own and self._own[c][0] is m}
-        requests = {
-            client: Request("evaluate", [client], tensors={MODEL: model})
-            for client, model in models.items()
-            if client not in results
-        }
+    def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
+        """Let each site evaluate its model; of one that is not reached the last metrics stand, as stale."""
+        requests = {c: Request("evaluate", [c], tensors={MODEL: model}) for c, model in models.items()}
 
         def read(client: ClientId, frame: Frame) -> Metrics:
             schema = self.schemas.evaluation(client, self._images(client))
             return self._metrics(client, self._decode(client, frame, schema))
 
+        results: dict[ClientId, Metrics] = {}
         for client, metrics in self._request(requests, read):
             if isinstance(metrics, Failure):
                 results[client] = self._stale(metrics)
             else:
                 self.last_metrics[client] = results[client] = metrics
         return {client: results[client] for client in sorted(results)}
+
+    def evaluate_own(
+        self, replies: Sequence[Reply], received: Mapping[ClientId, Weights]
+    ) -> dict[ClientId, Metrics]:
+        """Return how the sites judged the models that they have sent, beside those received: it came along."""
+        return {reply.client: self._own[reply.client] for reply in replies}
 
     def _images(self, client: ClientId) -> int:
         return self.registry.sites[client].images
@@ -164,13 +162,13 @@ class FlowerDriver:
         """Send requests to the connected sites; the others have failed."""
         if requests:
             self.registry.update()
-        encoded = {}
+        encode = Encoder(self.schemas.source, self.transport)
+        to_send = {}
         for client, request in requests.items():
             if client not in self.registry.sites:
                 yield client, Failure(client, str(self.registry.refused.get(client, "is not connected")))
                 continue
             full = replace(request, scalars={**request.scalars, "run": self.run, "keys": dict(self.keys)})
-            models = list(request.tensors)
-            frame = encode(full.header, request.tensors, models, self.schemas.source, self.transport)
-            encoded[client] = NodeRequest(self.registry.sites[client].node, frame)
-        yield from self.registry.transport.exchange(encoded, self.timeout, read)
+            encoded = partial(encode, full.header, request.tensors)
+            to_send[client] = NodeRequest(self.registry.sites[client].node, encoded)
+        yield from self.registry.transport.exchange(to_send, self.timeout, read)

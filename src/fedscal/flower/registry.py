@@ -76,7 +76,7 @@ class Registry:
         known = {site.node for site in self.sites.values()} | self._strangers
         frame = encode(Request("hello", [], {"keys": dict(self.keys)}).header, {}, [], {}, "fp32")
         requests = {
-            str(node): NodeRequest(node, frame)
+            str(node): NodeRequest(node, lambda: frame)
             for node, info in nodes.items()
             if node not in known and self._unanswered[_start(info)] < _HANDSHAKES
         }

@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class NodeRequest:
-    """An encoded request, and the node that it goes to."""
+    """A request that is encoded when it is sent, and the node that it goes to."""
 
     node: int
-    frame: Frame
+    encode: Callable[[], Frame]
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,10 @@ def describe_error(error: Exception) -> str:
 
 
 def _message(request: NodeRequest, timeout: float) -> Message:
-    header = request.frame.header
+    frame = request.encode()
+    header = frame.header
     return Message(
-        to_records(request.frame),
+        to_records(frame),
         request.node,
         _MESSAGE_TYPES[header["kind"]],
         ttl=timeout,  # after that, a site that comes back late does not begin with it any more

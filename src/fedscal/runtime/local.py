@@ -7,6 +7,7 @@ round), every process computes with the same number of threads, and the server s
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import math
 import os
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -170,17 +171,22 @@ class LocalDriver:
         found = dict(self._each(models, _statistics))
         return {client: found[client] for client in sorted(found)}
 
-    def evaluate(
-        self, models: Mapping[ClientId, Weights], received: Mapping[ClientId, Weights] | None = None
-    ) -> dict[ClientId, Metrics]:
+    def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
         """Let each client evaluate its model; clients with the same model share a request."""
-        beside = received or {}
-        tasks: dict[tuple[ClientId, ...], Groups] = {
-            (client,): {MODEL: models[client], RECEIVED: before} for client, before in beside.items()
-        }
-        for weights, clients in _sharing({c: model for c, model in models.items() if c not in beside}):
+        tasks: dict[tuple[ClientId, ...], Groups] = {}
+        for weights, clients in _sharing(models):
             part = math.ceil(len(clients) / len(self._executors))
             tasks |= {tuple(clients[i : i + part]): {MODEL: weights} for i in range(0, len(clients), part)}
+        return self._judged(tasks)
+
+    def evaluate_own(
+        self, replies: Sequence[Reply], received: Mapping[ClientId, Weights]
+    ) -> dict[ClientId, Metrics]:
+        """Let each client evaluate the model that it has sent, beside the one that it received."""
+        beside = {client: {RECEIVED: model} for client, model in received.items()}
+        return self._judged({(r.client,): {MODEL: r.weights, **beside.get(r.client, {})} for r in replies})
+
+    def _judged(self, tasks: Mapping[tuple[ClientId, ...], Groups]) -> dict[ClientId, Metrics]:
         results: dict[ClientId, Metrics] = {}
         for _, metrics in self._each(tasks, _evaluate):
             results |= metrics
@@ -218,10 +224,16 @@ class LocalDriver:
             yield from ((key, borrow(key, task)) for key, task in tasks.items())
             return
         with ThreadPoolExecutor(len(self._executors)) as pool:
-            futures = {pool.submit(borrow, key, task): key for key, task in tasks.items()}
+            # A few ahead of the executors: a future holds its result until it is let go of.
+            to_come, running = iter(tasks.items()), dict[Future[Any], K]()
             try:
-                for future in as_completed(futures):
-                    yield futures[future], future.result()
+                while True:
+                    some = itertools.islice(to_come, 2 * len(self._executors) - len(running))
+                    running |= {pool.submit(borrow, key, task): key for key, task in some}
+                    if not running:
+                        break
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        yield running.pop(future), future.result()
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 self.__exit__(None, None, None)  # a worker in the middle of a training would hold us up

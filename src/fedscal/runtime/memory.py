@@ -62,9 +62,7 @@ class RunMemories(MemoryStore):
 
     def keep_only(self, names: set[str]) -> None:
         """Delete the files that no checkpoint names any more."""
-        for path in self.folder.glob("*.safetensors"):
-            if path.name not in names:
-                path.unlink()
+        files.keep_only(self.folder, names)
 
     def _find(self, client: ClientId, before: int) -> tuple[Path, str | None] | None:
         entry = self.index.get(client)

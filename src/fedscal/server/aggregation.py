@@ -24,6 +24,9 @@ from fedscal.server.statistics import measures, steps
 if TYPE_CHECKING:
     from torch import Tensor
 
+_BLOCK = 2**20
+"""How many numbers of all models together are sorted at a time."""
+
 
 @dataclass(frozen=True)
 class Aggregation:
@@ -66,18 +69,24 @@ def trimmed_mean(models: Sequence[Weights], cut: int) -> dict[str, Tensor]:
     """Return the mean of every coordinate without its ``cut`` smallest and ``cut`` largest values."""
 
     def inner(stacked: Tensor) -> Tensor:
+        if not stacked.is_floating_point():
+            return stacked.median(dim=0).values
         kept = stacked.double().sort(dim=0).values[cut : len(stacked) - cut]
         return kept.mean(dim=0).to(stacked.dtype)
 
-    return _by_coordinate(models, inner)
+    return {name: _by_block(models, name, tensor.shape, inner) for name, tensor in models[0].items()}
 
 
-def _by_coordinate(models: Sequence[Weights], floats: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-    stacks = {name: torch.stack([model[name] for model in models]) for name in models[0]}
-    return {
-        name: floats(stack) if stack.is_floating_point() else stack.median(dim=0).values
-        for name, stack in stacks.items()
-    }
+def _by_block(
+    models: Sequence[Weights], name: str, shape: torch.Size, of: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Return a function of every coordinate's values, a block of coordinates at a time."""
+    size = max(1, _BLOCK // len(models))
+    blocks = [
+        of(torch.stack([weights.part(model, name, start, start + size) for model in models]))
+        for start in range(0, shape.numel(), size)
+    ]
+    return torch.cat(blocks or [weights.part(models[0], name, 0, 0)]).reshape(shape)
 
 
 def krum(models: Sequence[Weights], server: Weights, attackers: int) -> dict[str, Tensor]:
@@ -91,8 +100,9 @@ def krum(models: Sequence[Weights], server: Weights, attackers: int) -> dict[str
     for measure in measures(server).values():
         unit = middle(steps(models, server, measure)) or 1.0
         for i in range(count):
+            model = dict(models[i])  # it is compared with many, and may be on disk
             for j in range(i):
-                squares[i, j] += (measure(models[i], models[j]) / unit) ** 2
+                squares[i, j] += (measure(model, models[j]) / unit) ** 2
     squares += squares.T.clone()
     nearest = squares.sort(dim=1).values[:, 1 : count - attackers - 1]  # the nearest of all is itself
     return dict(models[int(nearest.sum(dim=1).argmin())])

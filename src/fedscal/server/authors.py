@@ -41,8 +41,8 @@ class AuthorsCode:
 
     def trained(self, state: ServerState, client: ClientId) -> Weights:
         """Return the trained model that stands for a client when it is judged."""
-        server = state.models["server"]
-        return state.models.get(client, server) if self.judged_model == "client" else server
+        own = state.own_model(client) if self.judged_model == "client" else None
+        return own or state.models["server"]
 
 
 def oscillating_rates(

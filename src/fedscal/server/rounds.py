@@ -12,6 +12,7 @@ from fedscal.core import weights
 from fedscal.core.errors import TooFewClients
 from fedscal.core.lazy import torch
 from fedscal.core.rng import stream
+from fedscal.core.spool import Spool
 from fedscal.core.types import ClientId, Failure, Metrics, Package, Reply, Weights
 from fedscal.server.rule import ServerRule, ServerState
 from fedscal.server.screen import screen
@@ -19,6 +20,19 @@ from fedscal.server.screen import screen
 _MAX_VOID_ROUNDS = 3
 Asked = Callable[[int, Sequence[ClientId]], None]
 """Is told, as a round begins, its number and who is asked to train."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where models are that are too many for the memory: the replies of a round, and single clients'.
+
+    Attributes:
+        spool: begins to keep the replies of a round.
+        settled: puts the models of single clients that a round has changed where they stay.
+    """
+
+    spool: Callable[[], Spool] = Spool
+    settled: Callable[[int, ServerState], ServerState] = lambda round_, state: state
 
 
 class Driver(Protocol):
@@ -42,10 +56,14 @@ class Driver(Protocol):
         """Return the clients' own statistics for their models; of clients elsewhere none: they stay there."""
         ...
 
-    def evaluate(
-        self, models: Mapping[ClientId, Weights], received: Mapping[ClientId, Weights] | None = None
+    def evaluate(self, models: Mapping[ClientId, Weights]) -> Mapping[ClientId, Metrics]:
+        """Evaluate models, each at its client on the client's own data; only scalars are returned."""
+        ...
+
+    def evaluate_own(
+        self, replies: Sequence[Reply], received: Mapping[ClientId, Weights]
     ) -> Mapping[ClientId, Metrics]:
-        """Evaluate models, each at its client on the client's own data; only scalars are returned.
+        """Evaluate the model of each reply at the client that sent it.
 
         ``received`` are the models that these were trained from, where their errors are to be compared.
         """
@@ -102,6 +120,7 @@ def federate(
     after: int = 0,
     void: int = 0,
     asked: Asked = lambda round_, clients: None,
+    storage: Storage = Storage(),  # noqa: B008 - a frozen value
 ) -> Iterator[Round]:
     """Yield the rounds after round ``after``, starting from the state that it left.
 
@@ -111,7 +130,7 @@ def federate(
     if void >= _MAX_VOID_ROUNDS:
         raise TooFewClients(f"no usable reply in the last {void} rounds of this run.")
     for index in range(after + 1, schedule.rounds + 1) if rule.trains else ():
-        result = _round(rule, driver, state, schedule, seed, index, asked)
+        result = _round(rule, driver, state, schedule, seed, index, asked, storage)
         state = result.state
         void = 0 if result.replies else void + 1
         if void == _MAX_VOID_ROUNDS:
@@ -128,6 +147,7 @@ def _round(
     seed: int,
     index: int,
     asked: Asked,
+    storage: Storage,
 ) -> Round:
     started = time.perf_counter()
     everyone = rule.calls_everyone(state)
@@ -135,9 +155,9 @@ def _round(
     asked(index, chosen)
     lr = schedule.lr_at(index)
     packages = {client: Package(index, lr, rule.send(state, client)) for client in chosen}
-    replies, failures = screen(driver.exchange(packages), packages, rule.reports)
+    replies, failures = screen(driver.exchange(packages), packages, rule.reports, storage.spool().keep)
     replies, failures = _trusted(rule, state, replies, failures)
-    merged = rule.merge(state, replies) if replies else state
+    merged = storage.settled(index, rule.merge(state, replies)) if replies else state
     return Round(
         index=index,
         lr=lr,
@@ -145,7 +165,7 @@ def _round(
         participants=chosen,
         replies=replies,
         failures=failures,
-        bytes_down={c: weights.byte_count(weights.flatten(p.models)) for c, p in packages.items()},
+        bytes_down={c: weights.byte_count_of(p.models) for c, p in packages.items()},
         seconds=time.perf_counter() - started,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from fedscal.core.types import ClientId, Groups, Reply, Weights
@@ -48,11 +48,17 @@ class ServerState:
         models: its models by name.
         notes: what else the rule keeps: counters, an optimiser's moments.
         per_client: what it keeps about each client: its cluster, the shares of its blend.
+        own: the models of single clients, on disk where a run keeps them.
     """
 
     models: Groups
     notes: Weights = field(default_factory=dict)
     per_client: Mapping[ClientId, Weights] = field(default_factory=dict)
+    own: Groups = field(default_factory=dict)
+
+    def own_model(self, client: ClientId) -> Weights | None:
+        """Return a client's own model, if it has one; earlier versions kept it among the server's."""
+        return self.own.get(client) or self.models.get(client)
 
     def about(self, client: ClientId) -> Weights:
         """Return what is kept about a client; nothing is, before its first reply."""
@@ -67,12 +73,12 @@ class ServerState:
         }
 
     def groups(self) -> Groups:
-        """Return the state as named groups, to be written."""
+        """Return the state as named groups, to be written, without the models of single clients."""
         beside = {_NOTES: self.notes, _PER_CLIENT: self.facts()}
         return {**self.models, **{name: group for name, group in beside.items() if group}}
 
     @classmethod
-    def of(cls, groups: Groups) -> ServerState:
+    def of(cls, groups: Groups, own: Groups | None = None) -> ServerState:
         """Return the state that ``groups`` was made of, by this version or an earlier one."""
         models = {name: group for name, group in groups.items() if name not in (_NOTES, _PER_CLIENT)}
         notes = dict(groups.get(_NOTES, {}))
@@ -82,7 +88,7 @@ class ServerState:
         for name, tensor in facts.items():
             kind, _, client = name.partition("/")
             per_client.setdefault(client, {})[kind] = tensor
-        return cls(models, notes, per_client)
+        return cls(models, notes, per_client, own or {})
 
 
 class ServerRule(ABC):
@@ -111,7 +117,7 @@ class ServerRule(ABC):
 
     def delivered(self, state: ServerState) -> Groups:
         """Return the models that a run writes as its result, by name."""
-        return state.models
+        return {**state.models, **state.own}
 
     def calls_everyone(self, state: ServerState) -> bool:
         """Whether the next round is for all clients, sampled or not."""
@@ -174,8 +180,8 @@ class Isolated(ServerRule):
 
     def merge(self, state: ServerState, replies: Sequence[Reply]) -> ServerState:
         """Replace each client's last model by its reply."""
-        return ServerState({**state.models, **{reply.client: reply.weights for reply in replies}})
+        return replace(state, own={**state.own, **{reply.client: reply.weights for reply in replies}})
 
     def deployed(self, state: ServerState, client: ClientId) -> Weights:
         """Return a client's own model, or the source model before its first turn."""
-        return state.models.get(client, state.models["source"])
+        return state.own_model(client) or state.models["source"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from fedscal.core.errors import shown
@@ -64,6 +64,7 @@ def screen(
     answers: Iterable[Reply | Failure],
     packages: Mapping[ClientId, Package],
     reports: Callable[[Groups], Groups],
+    keep: Callable[[Weights], Weights] = lambda model: model,
 ) -> tuple[list[Reply], list[Failure]]:
     """Split answers into usable replies and failures, both sorted by client; strangers and repeats fail too.
 
@@ -71,6 +72,7 @@ def screen(
         answers: the clients' answers, in any order.
         packages: what each client of the round was sent.
         reports: the reports that a reply to a package with these models must carry.
+        keep: keeps the tensors of a usable reply until the round is merged.
     """
     replies: dict[ClientId, Reply] = {}
     failures: list[Failure] = []
@@ -81,7 +83,8 @@ def screen(
         reason = _reason(answer, package, reports)
         answered.add(client)
         if reason is None and isinstance(answer, Reply):
-            replies[client] = answer
+            kept = {name: keep(group) for name, group in answer.reports.items()}
+            replies[client] = replace(answer, weights=keep(answer.weights), reports=kept)
         else:
             failures.append(Failure(client, printable(reason or "")))
     failures += [Failure(client, "did not answer") for client in packages.keys() - answered]

@@ -45,7 +45,7 @@ class Average(ServerRule):
         moved, moments = self.optimizer.step(server, aggregate, state.notes)
         kept = self.ensemble.kept(state.models.get("source", server), moved)
         own = self.authors.own_models(replies)
-        return ServerState({**state.models, "server": moved, **own, **kept}, moments)
+        return ServerState({**state.models, "server": moved, **kept}, moments, own={**state.own, **own})
 
     def least_replies(self) -> int:
         """Return how many replies the aggregation needs."""
@@ -62,4 +62,4 @@ class Average(ServerRule):
     def delivered(self, state: ServerState) -> Groups:
         """Return the shared model, and those of clients that are kept to judge them."""
         models = state.models if not self.ensemble.source_share else self.ensemble.without_kept(state.models)
-        return {**models, "server": self.ensemble.mixed(state.models["server"], state.models)}
+        return {**models, **state.own, "server": self.ensemble.mixed(state.models["server"], state.models)}

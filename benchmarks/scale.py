@@ -1,0 +1,102 @@
+"""Memory and seconds of a round by the number of clients that take part: 10, 100, 1,000 and 10,000.
+
+    python -m benchmarks.scale [10 100 1000 ...]
+
+Every client has five images of 28 x 28 pixels and trains the small convnet on them for one epoch with
+FedSCAl; one round, all take part and judge, one process, one thread. LoA keeps a model for each client. Each
+row is a process of its own, so that its peak memory is its own. Ratios are to the first row.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import fedscal
+from fedscal.core import files
+from fedscal.data.tensors import keep_tensors
+
+SIZES = (10, 100, 1_000, 10_000)
+METHODS = ("fedscal", "loa")
+_IMAGES, _SIDE, _CLASSES = 5, 28, 10
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run took: the peak of its memory, and the seconds of training and merging its one round."""
+
+    megabytes: float
+    seconds: float
+    checkpoint: float
+
+
+def measured(method: str, clients: int, folder: Path) -> Cost:
+    """Run one round in this process."""
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (clients, _IMAGES, 1, _SIDE, _SIDE), dtype=torch.uint8, generator=draw)
+    labels = torch.arange(50) % _CLASSES
+    source = torch.randint(0, 256, (50, 1, _SIDE, _SIDE), dtype=torch.uint8, generator=draw)
+    sites = {f"site-{number:05}": images[number] for number in range(clients)}
+    names = [str(number) for number in range(_CLASSES)]
+    data = keep_tensors({"source": (source, labels), **sites}, names)
+    spec = fedscal.RunSpec.make(
+        benchmark=data,
+        source="source",
+        method=method,
+        clients_per_domain=1,
+        participation=1,
+        rounds=1,
+        local_epochs=1,
+        pretrain_epochs=1,
+        workers=1,
+    )
+    run = fedscal.adapt(spec, folder / "run")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return Cost(peak, run.rounds()[-1].seconds.adapt, files.size_of(run.checkpoints.folder) / 1e6)
+
+
+def in_a_process_of_its_own(method: str, clients: int) -> Cost:
+    """Measure a row."""
+    command = [sys.executable, "-m", "benchmarks.scale", "--one", method, str(clients)]
+    ended = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return Cost(**json.loads(ended.stdout.splitlines()[-1]))
+
+
+def main(sizes: tuple[int, ...]) -> None:
+    """Print a table."""
+    table = Table("method", "participants", "peak memory", "ratio", "ms a client", "ratio", "checkpoints")
+    console = Console(width=100)
+    for method in METHODS:
+        first: Cost | None = None
+        for clients in sizes:
+            with console.status(f"{method}, {clients:,} clients"):
+                cost = in_a_process_of_its_own(method, clients)
+            first = first or cost
+            each, least = cost.seconds / clients, first.seconds / sizes[0]
+            table.add_row(
+                *(
+                    method,
+                    f"{clients:,}",
+                    f"{cost.megabytes:.0f} MB",
+                    f"{cost.megabytes / first.megabytes:.2f}",
+                ),
+                *(f"{1000 * each:.1f}", f"{each / least:.2f}", f"{cost.checkpoint:.1f} MB"),
+            )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(asdict(measured(sys.argv[2], int(sys.argv[3]), Path(folder)))))
+    else:
+        main(tuple(map(int, sys.argv[1:])) or SIZES)
