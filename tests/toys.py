@@ -203,9 +203,7 @@ class FakeDriver:
         for client, package in packages.items():
             yield from self.answers(client, package)
 
-    def evaluate(
-        self, models: Mapping[ClientId, Weights], received: Mapping[ClientId, Weights] | None = None
-    ) -> dict[ClientId, Metrics]:
+    def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
         return {client: {} for client in models}
 
     def compare(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, float]:

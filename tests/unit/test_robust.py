@@ -87,9 +87,7 @@ class Told:
     def profile(self) -> dict[ClientId, Weights]:
         return {}
 
-    def evaluate(
-        self, models: Mapping[ClientId, Weights], received: Mapping[ClientId, Weights] | None = None
-    ) -> dict[ClientId, Metrics]:
+    def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
         return {}
 
 

@@ -130,7 +130,7 @@ class FlowerDriver:
     def evaluate_own(
         self, replies: Sequence[Reply], received: Mapping[ClientId, Weights]
     ) -> dict[ClientId, Metrics]:
-        """Return how the sites judged the models that they have sent, beside those received: it came along."""
+        """Return how the sites judged the models that they have sent: they did it when they trained them."""
         return {reply.client: self._own[reply.client] for reply in replies}
 
     def _images(self, client: ClientId) -> int:
