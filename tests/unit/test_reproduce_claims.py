@@ -178,8 +178,7 @@ def test_runs_that_did_not_measure_it_are_no_claim(pair: Result) -> None:
 def test_the_best_round_is_never_the_source_model(pair: Result) -> None:
     for entry in pair.entries:
         rounds = [record(0, 40, {}, accuracy=90.0), record(1, 40, {}, 70.0), record(2, 40, {}, 60.0)]
-        best = 0 if entry.cell.spec.method == "fedloa" else 1
-        finish(entry, rounds, best_round=best)
+        finish(entry, rounds, best_round=0 if entry.cell.spec.method == "fedloa" else 1)
     (block,) = table("office-home")
     found = scores(block, pair.entries, pair.copies)
     best = {

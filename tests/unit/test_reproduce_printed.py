@@ -67,13 +67,13 @@ def test_the_papers_own_numbers_break_its_claim_in_six_of_forty_eight_targets() 
     targets = {(row["table"], row["source"], row["target"]) for row in rows}
     assert len(targets) == 48
     broken = []
-    for target in targets:
+    for cell in targets:
         found = {
             row["method"]: float(row["accuracy"])
             for row in rows
-            if (row["table"], row["source"], row["target"]) == target
+            if (row["table"], row["source"], row["target"]) == cell
         }
-        broken += [target] if max(found.values()) > found["FedSCAl"] else []
+        broken += [cell] if max(found.values()) > found["FedSCAl"] else []
     assert len(broken) == 6
     told = {table: exceptions(table) for table in {table for table, _, _ in targets}}
     assert {table: (count, len(names)) for table, (count, names) in told.items()} == {
