@@ -41,7 +41,7 @@ def restyled(images: Tensor, amplitudes: Tensor) -> Tensor:
     spectrum = _spectrum(images)
     low = _low(spectrum)
     low.copy_(torch.polar(amplitudes.to(low.real), low.angle()))
-    changed = torch.fft.ifft2(torch.fft.ifftshift(spectrum, dim=(2, 3)), norm="forward").real
+    changed: Tensor = torch.fft.ifft2(torch.fft.ifftshift(spectrum, dim=(2, 3)), norm="forward").real
     return (255 * changed).round().clamp(0, 255).to(torch.uint8)
 
 
