@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import signal
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -169,9 +170,31 @@ def test_an_estimate_says_hours_and_leaves_nothing(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(("load", "said"), [(0.2, ""), (3.14, "other programs keep 3.1 cores busy")])
+def test_timed_runs_are_made_one_at_a_time_and_a_busy_machine_is_named(
+    trees: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: float, said: str
+) -> None:
+    asked: list[int] = []
+
+    def execute(cells: Sequence[compare.Cell], jobs: int, *_: object) -> list[object]:
+        asked.append(jobs)
+        return []
+
+    monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(compare, "execute", execute)
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    words = ["reproduce", "cost", "--data", str(trees["office-home"]), "model=convnet", "image_size=32"]
+    ended = CliRunner().invoke(app, [*words, "seeds=0", "--out", str(tmp_path / "out")])
+    assert ended.exit_code == 0, ended.output
+    assert asked == [1]
+    assert said in ended.stderr
+    assert bool(said) == ("warning" in ended.stderr)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
+        (["cost", "--data", "office-home", "--jobs", "2"], 2, "one at a time: leave --jobs away"),
         (["office_home"], 2, "did you mean 'office-home'"),
         (["office-home"], 2, "--data DIR is missing"),
         (["office-home", "--data", "office-31"], 3, "holds the folders amazon, dslr, webcam; needed: Art"),

@@ -17,7 +17,7 @@ from fedscal.data.registry import benchmark
 from fedscal.paper import tables
 from fedscal.paper.datasets import DATASETS, Copy, locate
 from fedscal.paper.result import Result, flaws, is_vit_small
-from fedscal.paper.scores import RATIO, SECONDS, Score, claims, scores
+from fedscal.paper.scores import Score, claims, scores
 from fedscal.paper.tables import SYSTEMS, TABLES, Block, Entry, datasets_of, distinct_cells, entries, table
 
 Plan = Callable[..., tuple[list[Entry], dict[str, Copy]]]
@@ -35,7 +35,7 @@ def plan(office_home: Path, tmp_path: Path) -> Plan:
 
     def make(name: str, **given: Any) -> tuple[list[Entry], dict[str, Copy]]:
         copies = locate(datasets_of(table(name)), [office_home])
-        return entries(table(name), copies, given, tmp_path / "cells"), copies
+        return entries(table(name), copies, given, tmp_path), copies
 
     return make
 
@@ -125,7 +125,6 @@ def test_tables_share_their_runs(plan: Plan) -> None:
     )
     assert len(ablation) == 4 * 4 * 3
     assert len(ablation - main) == 2 * 4 * 3  # neither and both are rows of the main table
-    assert {c.directory.path for c in distinct_cells(plan("cost")[0])} <= main
 
 
 def test_data_that_are_not_given_are_not_run(plan: Plan) -> None:
@@ -220,19 +219,6 @@ def test_ours_stand_beside_the_papers(plan: Plan) -> None:
     assert pick(found, "FedLoA", "Product", "average").ours["last"] == []
     assert pick(found, "FedLoA", "all", "average").ours["last"] == []  # Product has no run
     assert pick(found, "FedSCAl", "Art", "Clipart").paper == 61.22
-
-
-def test_costs_are_seconds_a_round_and_their_ratios(plan: Plan) -> None:
-    runs, copies = plan("cost", seeds="0")
-    for entry in runs:
-        adapt = {"fedloa": 100.0, "fedscal": 150.0}.get(entry.cell.spec.method)
-        if adapt:
-            finish(entry, {"Clipart": 1.0}, seconds={"adapt": adapt}, rounds=10)
-    found = scores(table("cost")[0], runs, copies)
-    assert pick(found, "FedSCAl", "Art", SECONDS).mean() == 15.0
-    assert pick(found, "FedSCAl", "Art", RATIO).mean() == 1.5
-    assert pick(found, "FedSCAl", "Art", RATIO).paper == pytest.approx(170.08 / 156.93)
-    assert pick(found, "LADD", "Art", RATIO).ours["last"] == []
 
 
 def made(block: Block, method: str, source: str, paper: float | None, ours: float) -> Score:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedscal.cli import AllowCode
+from fedscal.cli import AllowCode, print_error
 from fedscal.cli.jobs import Json, Out, Quiet, end_with, execute_cells, repeatable
 from fedscal.cli.output import print_json, print_plain, progress, show_tables
 from fedscal.core.errors import UsageError
@@ -22,6 +23,8 @@ from fedscal.paper.datasets import locate
 if TYPE_CHECKING:
     from fedscal.paper.result import Drawn, Result
 
+_QUIET = 0.5
+"""Cores that may be busy beside runs that are timed."""
 _TABLES = " | ".join(tables.TABLES)
 
 
@@ -52,10 +55,13 @@ def reproduce(
         _figures()  # what draws them may be missing: better known before anything is run
     if not data:
         raise UsageError(f"--data DIR is missing: {name} is made from the images of a data set.")
+    if name == "cost" and jobs > 1:
+        raise UsageError("the runs of cost are timed, so they are made one at a time: leave --jobs away.")
+    jobs = 1 if name == "cost" else jobs
     out = out or Path("runs") / "reproduce"
     given = {**environment_keys(), **parse_assignments(words or [])}
     copies = locate(tables.datasets_of(blocks), data)
-    entries = tables.entries(blocks, copies, given, out / "cells")
+    entries = tables.entries(blocks, copies, given, out)
     for model in {entry.cell.spec.model for entry in entries}:
         check_permission(model)
     if only_estimate:
@@ -71,10 +77,22 @@ def reproduce(
     now().write(out)  # what cannot be written is better known before the first run than after it
     cells, failed = tables.distinct_cells(entries), []
     if run and cells:
+        if now().clocked:
+            _warn_if_busy()
         with repeatable():
             failed = execute_cells(cells, jobs, quiet or as_json, lambda: now().write(out), out)
     _show(now(), out, quiet, as_json)
     end_with(failed, len(cells))
+
+
+def _warn_if_busy() -> None:
+    """Say that times will be off, where other programs compute too."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load > _QUIET:
+        print_error(
+            f"warning: other programs keep {load:.1f} cores busy; seconds and ratios are worth something on "
+            "a quiet machine only."
+        )
 
 
 def _figures() -> ModuleType:

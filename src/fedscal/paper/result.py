@@ -22,6 +22,7 @@ from fedscal.core.text import UNKNOWN, count, spread
 from fedscal.experiment.experiment import find_data
 from fedscal.experiment.spec import EXECUTION_KEYS, RunSpec
 from fedscal.models.registry import HUGGING_FACE
+from fedscal.paper import cost
 from fedscal.paper.datasets import Copy
 from fedscal.paper.printed import ALL, AVERAGE, slips
 from fedscal.paper.scores import MOMENTS, Score, claims, scores
@@ -74,21 +75,31 @@ class Result:
     @property
     def unit(self) -> str:
         """What the numbers are."""
-        return "seconds and ratios" if table(self.name) == (COST,) else "accuracy in %"
+        return "seconds and ratios" if self.clocked else "accuracy in %"
+
+    @property
+    def clocked(self) -> bool:
+        """Whether it is about time and not about accuracy."""
+        return table(self.name) == (COST,)
 
     @cached_property
     def scores(self) -> list[Score]:
-        """Every cell of the table."""
-        return [score for block in table(self.name) for score in scores(block, self.entries, self.copies)]
+        """Every accuracy of the table."""
+        blocks = [block for block in table(self.name) if block != COST]
+        return [score for block in blocks for score in scores(block, self.entries, self.copies)]
+
+    def run_counts(self) -> tuple[int, int]:
+        """Return how many runs it is made from, and how many of them are finished."""
+        cells = distinct_cells(self.entries)
+        return len(cells), sum(cell.directory.finished for cell in cells)
 
     def notes(self) -> list[str]:
         """Return the sentences below the tables."""
-        cells = distinct_cells(self.entries)
-        done = sum(cell.directory.finished for cell in cells)
+        runs, done = self.run_counts()
         names = dict.fromkeys(block.name for block in table(self.name))
         missing = [data.title for data in datasets_of(table(self.name)) if data.name not in self.copies]
         return [
-            f"{done} of {count(len(cells), 'run')} finished.",
+            f"{done} of {count(runs, 'run')} finished.",
             *([f"Not given by --data, so not run: {', '.join(missing)}."] if missing else []),
             *(slip for name in names for slip in slips(name)),
             *([] if self.flaws else claims(self.scores)),
@@ -96,6 +107,8 @@ class Result:
 
     def tables(self) -> list[Table]:
         """Return the table in parts that fit a screen: one per source, then one over the sources."""
+        if self.clocked:
+            return cost.tables(cost.costs(self.entries), self.difference)
         return [
             part
             for block in table(self.name)
@@ -104,6 +117,8 @@ class Result:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return every cell as a flat record; unknown values are None."""
+        if self.clocked:
+            return [row.record(self.difference) for row in cost.costs(self.entries)]
         return [_record(score, self.difference) for score in self.scores]
 
     def document(self) -> dict[str, Any]:
@@ -127,7 +142,7 @@ class Result:
             title=f"{self.name}: the paper's numbers and ours",
             warning=self.heading,
             tables=self.tables(),
-            caption=f"{self.unit.capitalize()}. {_CAPTION}",
+            caption=cost.CAPTION if self.clocked else f"{self.unit.capitalize()}. {_CAPTION}",
             notes=self.notes(),
             figures=figures,
         )
@@ -172,10 +187,6 @@ def _rounded(value: float | None) -> float | None:
 def _parts(block: Block, scores: Sequence[Score], difference: str) -> Iterator[Table]:
     """Yield the tables of a block."""
     title = f"{block.name}, {block.adaptation}"
-    if block == COST:
-        columns = {score.target: score.target for score in scores}
-        yield _table(f"{title}, source {COST.sources[0]}", scores, "target", columns, difference)
-        return
     if not block.averages_only:
         for source in block.sources:
             here = [score for score in scores if score.source == source]
