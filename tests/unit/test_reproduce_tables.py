@@ -15,7 +15,7 @@ import layouts
 from fedscal.core.errors import DataRefused, UsageError
 from fedscal.data.registry import benchmark
 from fedscal.paper import tables
-from fedscal.paper.datasets import DATASETS, Copy, locate
+from fedscal.paper.datasets import DATASETS, MARK, Copy, locate
 from fedscal.paper.result import Result, flaws, is_vit_small
 from fedscal.paper.scores import Score, claims, scores
 from fedscal.paper.tables import SYSTEMS, TABLES, Block, Entry, datasets_of, distinct_cells, entries, table
@@ -94,6 +94,15 @@ def test_the_published_folders_have_no_flaw_and_one_image_less_is_one(
     next((fewer / next(iter(counts))).rglob("19.jpg")).unlink()
     found = list(locate([data], [fewer])[name].flaws(benchmark(str(fewer))))
     assert found == (["Amazon of Office-31 has 2,817 images, amazon here 2,816"] if inside else [])
+
+
+def test_drawn_images_are_a_flaw_even_in_the_published_numbers(tmp_path: Path) -> None:
+    data = DATASETS["domainnet"]
+    root = layouts.empty_tree(tmp_path, dict.fromkeys(layouts.DOMAINNET, 20), data.classes)
+    (root / MARK).touch()
+    assert list(locate([data], [root])["domainnet"].flaws(benchmark(str(root)))) == [
+        "the images are drawings for a rehearsal and not DomainNet's ten classes of FedBN"
+    ]
 
 
 def test_other_classes_and_other_domains_are_flaws(tmp_path: Path) -> None:
@@ -262,6 +271,21 @@ def test_every_file_says_whether_it_is_a_reproduction(plan: Plan, tmp_path: Path
     empty = next(r for r in rows if (r["method"], r["target"]) == ("FedSCAl", "Clipart"))
     assert (empty["paper"], empty["ours"], empty[name]) == ("61.22", "", "")
     assert "1 of 1 run finished." in page
+
+
+def test_a_rehearsal_says_so_in_every_file_and_in_their_names(plan: Plan, tmp_path: Path) -> None:
+    runs, copies = plan("office-home", methods="fedloa", sources="Art", seeds="0")
+    result = Result("office-home", runs, copies, ["drawn images"], rehearsed=True)
+    paths = result.write(tmp_path)
+    assert [path.name for path in paths] == [f"rehearsal-office-home.{e}" for e in ("csv", "json", "html")]
+    text, data, page = (path.read_text() for path in paths)
+    assert text.startswith("# REHEARSAL, NOT A REPRODUCTION: drawn images.\n")
+    rows = list(csv.DictReader(text.splitlines()[1:]))
+    assert {row["table"] for row in rows} == {"rehearsal-main-office-home"}
+    assert json.loads(data)["rehearsal"] is True
+    assert {row["table"] for row in json.loads(data)["rows"]} == {"rehearsal-main-office-home"}
+    assert "<h1>Rehearsal of office-home" in page
+    assert "REHEARSAL, NOT A REPRODUCTION" in page
 
 
 def test_the_systems_are_the_paper_s_and_not_the_package_s() -> None:

@@ -36,6 +36,7 @@ _CAPTION = (
 )
 _LATER = ("selected", "oracle")
 _HEADING = "NOT A REPRODUCTION"
+_REHEARSAL = "rehearsal"
 _FREE = EXECUTION_KEYS | {"model", "threads", "device", "precision", "micro_batch"}
 """Keys that say how to compute, not what; the model is checked separately."""
 _CHOSEN = {"seed", "source", "method"}
@@ -55,17 +56,25 @@ class Result:
         entries: its runs, finished or not.
         copies: the data sets that the user has.
         flaws: why it is not a reproduction; empty if it is one.
+        rehearsed: whether it only tries out whether the table could be made.
     """
 
     name: str
     entries: Sequence[Entry]
     copies: Mapping[str, Copy]
     flaws: Sequence[str]
+    rehearsed: bool = False
 
     @property
     def heading(self) -> str:
         """The warning above every form of the table; empty for a reproduction."""
-        return f"{_HEADING}: {'; '.join(self.flaws)}." if self.flaws else ""
+        words = f"{_REHEARSAL.upper()}, {_HEADING}" if self.rehearsed else _HEADING
+        return f"{words}: {'; '.join(self.flaws)}." if self.flaws else ""
+
+    @property
+    def marked_name(self) -> str:
+        """The name of its files: a rehearsal's say what they are even when they are taken elsewhere."""
+        return f"{_REHEARSAL}-{self.name}" if self.rehearsed else self.name
 
     @property
     def difference(self) -> str:
@@ -118,13 +127,16 @@ class Result:
     def rows(self) -> list[dict[str, Any]]:
         """Return every cell as a flat record; unknown values are None."""
         if self.clocked:
-            return [row.record(self.difference) for row in cost.costs(self.entries)]
-        return [_record(score, self.difference) for score in self.scores]
+            rows = [row.record(self.difference) for row in cost.costs(self.entries)]
+        else:
+            rows = [_record(score, self.difference) for score in self.scores]
+        return [{**row, "table": f"{_REHEARSAL}-{row['table']}"} for row in rows] if self.rehearsed else rows
 
     def document(self) -> dict[str, Any]:
         """Return all of it for JSON."""
         return {
             "table": self.name,
+            "rehearsal": self.rehearsed,
             "reproduction": not self.flaws,
             "not_a_reproduction": list(self.flaws),
             "seeds": sorted({entry.cell.spec.seed for entry in self.entries}),
@@ -134,12 +146,12 @@ class Result:
 
     def write(self, out: Path, figures: Sequence[Drawn] = ()) -> list[Path]:
         """Write CSV, JSON and a page with these figures, and return their paths."""
-        paths = [out / f"{self.name}.{ending}" for ending in ("csv", "json", "html")]
+        paths = [out / f"{self.marked_name}.{ending}" for ending in ("csv", "json", "html")]
         files.write_bytes(paths[0], self._csv().encode())
         files.write_json(paths[1], self.document())
         write_tables(
             paths[2],
-            title=f"{self.name}: the paper's numbers and ours",
+            title=f"{'Rehearsal of ' if self.rehearsed else ''}{self.name}: the paper's numbers and ours",
             warning=self.heading,
             tables=self.tables(),
             caption=cost.CAPTION if self.clocked else f"{self.unit.capitalize()}. {_CAPTION}",
