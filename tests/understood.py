@@ -42,9 +42,10 @@ def understand(words: Sequence[str], whole: bool = True) -> None:
         return
     parent = _ROOT.context_class(_ROOT, info_name="fedscal")
     params = command.make_context(path, rest, parent=parent).params
-    _check_words(path, params.get("words") or [])
-    table = params.get("name")
-    assert path != "reproduce" or table in TABLES, f"there is no table {table}"
+    table = params.get("name") or ""
+    _check_words(path, [*([table] if "=" in table else []), *(params.get("words") or [])])
+    rehearsed = params.get("rehearse") and (not table or "=" in table)  # all of them
+    assert path != "reproduce" or rehearsed or table in TABLES, f"there is no table {table}"
 
 
 def check_keys(keys: Mapping[str, str]) -> None:

@@ -1,8 +1,9 @@
 """Pictures of the pages for the documentation: ``python -m tools.screenshots`` writes docs/images/*.png.
 
 The runs are invented (``tools.example_runs``): real ones collapse only by luck. README's picture is of a real
-one, which ``make demo`` made: ``python -m tools.screenshots runs/demo`` writes demo.png. Every picture has at
-most 256 colours, so that it stays small.
+one, which ``make demo`` made: ``python -m tools.screenshots runs/demo`` writes demo.png. After
+``fedscal reproduce --rehearse``, ``python -m tools.screenshots runs/rehearsal`` writes those of its pages.
+Every picture has at most 256 colours, so that it stays small.
 """
 
 from __future__ import annotations
@@ -59,6 +60,10 @@ SHOTS = (
     Shot("comparison-narrow-dark", "methods", NARROW, 1400, "dark"),
     Shot("watch", "live", begins="body"),
     Shot("watch-narrow-dark", "live", NARROW, 1400, "dark", begins="body"),
+)
+REHEARSED = (
+    Shot("rehearsal-cost", "cost", height=1100),
+    Shot("rehearsal-figures", "figures", height=1360),
 )
 
 
@@ -127,7 +132,10 @@ def write(shots: Iterable[Shot], made: Mapping[str, Path | str]) -> None:
 
 
 def main(words: Sequence[str]) -> None:
-    """Write all pictures of invented runs, or that of a given one."""
+    """Write all pictures of invented runs, or those of a given run or rehearsal."""
+    if words and not Path(words[0], "report.html").exists():
+        made = {shot.page: Path(words[0], f"rehearsal-{shot.page}.html") for shot in REHEARSED}
+        return write(REHEARSED, made)
     if words:
         return write([Shot("demo", "given")], {"given": Path(words[0], "report.html")})
     with tempfile.TemporaryDirectory() as folder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import signal
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from fedscal.cli import app
 from fedscal.compare import execute as compare
 from fedscal.data.folders.benchmark import SUBSETS
 from fedscal.experiment.run import adapt
+from fedscal.paper import rehearsal
+from fedscal.paper.tables import FIGURES, TABLES, WHOLE
 
 SMALL = [
     "workers=1",
@@ -182,9 +185,106 @@ def test_an_estimate_says_hours_and_leaves_nothing(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_rehearsal_needs_no_data_and_comes_to_its_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that a table needs is drawn and built; what it leaves cannot be taken for a table."""
+    monkeypatch.setattr(compare, "_run", lambda cell, _: adapt(cell.spec, cell.directory.path) and None)
+    words = ["reproduce", "office-31", "--rehearse", "--share", "0.001", "--jobs", "1"]
+    words += [
+        "methods=fedloa,ladd",
+        "sources=DSLR",
+        "pretrain_epochs=1",
+        "rounds=1",
+        "workers=1",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    ended = CliRunner().invoke(app, words)
+    assert ended.exit_code == 0, ended.output
+    assert "to draw for Office-31: 93 images, about " in ended.output
+    assert "REHEARSAL, NOT A REPRODUCTION: drawn images" in ended.output
+    out = tmp_path / "out"
+    assert {path.name for path in out.iterdir()} == {
+        *("cache", "cells", "data", "model", "rehearsal.json"),
+        *(f"rehearsal-office-31.{ending}" for ending in ENDINGS),
+    }
+    found = {(r["method"], r["source"], r["target"]): r for r in rows_of(out / "rehearsal-office-31.csv")}
+    assert found["LADD", "DSLR", "Webcam"]["ours"]
+    again = CliRunner().invoke(app, words)
+    assert "to draw" not in again.output
+    assert "2 runs, 2 finished already" in again.output
+    data = ["--data", str(out / "data" / "share-0.001" / "office31")]
+    real = ["reproduce", "office-31", *data, "--no-run", "model=convnet", "image_size=32"]
+    refused = CliRunner().invoke(app, [*real, "--out", str(out)])
+    assert "holds a rehearsal" in str(refused.exception)
+    monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path / "cache"))
+    marked = CliRunner().invoke(app, [*real, "--out", str(tmp_path / "real")])
+    assert "NOT A REPRODUCTION: the images are drawings for a rehearsal" in marked.output.replace("\n", " ")
+
+
+def test_the_network_is_a_small_vit_and_always_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    names = [rehearsal.keys(TABLES["office-31"], {}, tmp_path / place)["model"] for place in "ab"]
+    one, two = (Path(name.removeprefix("hf:")) for name in names)
+    config = json.loads((one / "config.json").read_text())
+    assert (config["model_type"], config["patch_size"], config["image_size"]) == ("vit", 16, 32)
+    assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(("load", "said"), [(0.2, ""), (3.14, "this machine is busy (load 3.1)")])
+def test_timed_runs_are_made_one_at_a_time_and_a_busy_machine_is_named(
+    trees: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: float, said: str
+) -> None:
+    asked: list[int] = []
+
+    def execute(cells: Sequence[compare.Cell], jobs: int, *_: object) -> list[object]:
+        asked.append(jobs)
+        return []
+
+    monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(compare, "execute", execute)
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    words = ["reproduce", "cost", "--data", str(trees["office-home"]), "model=convnet", "image_size=32"]
+    ended = CliRunner().invoke(app, [*words, "seeds=0", "--out", str(tmp_path / "out")])
+    assert ended.exit_code == 0, ended.output
+    assert asked == [1]
+    assert said in ended.stderr
+    assert bool(said) == ("warning" in ended.stderr)
+
+
+def test_all_tables_and_figures_are_rehearsed_where_none_is_named(tmp_path: Path) -> None:
+    """Every page is there at once, empty where nothing is run, and the files of none lack the mark."""
+    words = ["reproduce", "--rehearse", "--share", "0.0001", "--no-run", "--json", "model=convnet"]
+    ended = CliRunner().invoke(app, [*words, "sources=Art,Quickdraw,Amazon", "--out", str(tmp_path)])
+    assert ended.exit_code == 0, ended.output
+    documents = json.loads(ended.output)
+    assert [document["table"] for document in documents] == list(WHOLE)
+    assert all(document["rehearsal"] for document in documents)
+    names = {f"rehearsal-{table}.{ending}" for table in WHOLE for ending in ENDINGS}
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {*names, "rehearsal.json"}
+
+
+@pytest.mark.long
+def test_every_table_and_figure_is_rehearsed_to_its_end(fedscal: Zygote, tmp_path: Path) -> None:
+    words: Words = ["reproduce", "--rehearse", "--jobs", "1", "sources=Art,Quickdraw,Amazon", "workers=1"]
+    ended = fedscal(*words, "--out", tmp_path / "out", before=HERE + "c._run = one", timeout=3600)
+    assert ended.code == 0, ended.err
+    for table in WHOLE:
+        document = json.loads((tmp_path / "out" / f"rehearsal-{table}.json").read_text())
+        done, _, runs, *_ = document["notes"][0].split()
+        assert done == runs != "0"
+    assert (tmp_path / "out" / "rehearsal-figures.html").read_text().count("<svg") == len(FIGURES)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
+        ([], 2, "TABLE is missing: office-home, domainnet"),
+        (["office-31", "--rehearse", "--data", "office-31"], 2, "leave --data away"),
+        (["office-31", "--data", "office-31", "--share", "0.5"], 2, "--share is a rehearsal's"),
+        (["--rehearse", "sources=Artt"], 2, "no source of the table; did you mean 'Art'"),
+        (["cost", "--data", "office-home", "--jobs", "2"], 2, "one at a time: leave --jobs away"),
         (["office_home"], 2, "did you mean 'office-home'"),
         (["figure-taus"], 2, "did you mean 'figure-tau'"),
         (["office-home"], 2, "--data DIR is missing"),

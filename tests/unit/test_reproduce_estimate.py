@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -56,16 +57,24 @@ def test_an_estimate_counts_what_is_left_and_writes_nothing(tmp_path: Path) -> N
     root = layouts.empty_tree(tmp_path / "data", dict.fromkeys(layouts.OFFICE_HOME, 4), ["Bed", "Mug"])
     blocks = table("office-home")
     given = {"model": "convnet", "image_size": "32", "methods": "fedloa,fedscal", "sources": "Art"}
-    runs = entries(blocks, locate(datasets_of(blocks), [root]), given, tmp_path / "cells")
+    runs = entries(blocks, locate(datasets_of(blocks), [root]), given, tmp_path)
     done = runs[0].cell.directory.path
     done.mkdir(parents=True)
-    (done / "summary.json").write_text("{}")
+    accuracy = {key: {"Clipart": 50.0} for key in ("source_only", "last", "selected", "best")}
+    took = {"seconds": {"pretrain": 1e6, "adapt": 20.0, "evaluate": 5.0}, "accuracy": accuracy}
+    (done / "summary.json").write_text(json.dumps({"rounds": 60, **took}))
     found = estimate(runs)
+    images = dict.fromkeys(layouts.OFFICE_HOME, 4)
+    expected = seconds_of_run(runs[0].cell.spec, images, found.pace["office-home"])
+    assert found.past == pytest.approx((25.0, expected)), "the source model's seconds are not compared"
     assert (found.finished, found.models) == (1, 3)
     assert {row: len(cells) for row, cells in found.cells.items()} == {
         "main-office-home: FedLoA": 2,
         "main-office-home: FedSCAl": 3,
     }
-    assert found.sentences(1)[-1].startswith("5 runs to do, 1 finished: about ")
-    assert "2 at a time" in found.sentences(2)[-1]
+    *_, left, past = found.sentences(1)
+    assert left.startswith("5 runs to do, 1 finished: about ")
+    assert past.startswith("Rounds and evaluations of the 1 finished run took 25.0 s; the estimate for the")
+    assert past.endswith(f", {expected / 25:.2f} times that.")
+    assert "2 at a time" in found.sentences(2)[-2]
     assert list((tmp_path / "cells").iterdir()) == [done]

@@ -17,9 +17,9 @@ from fedscal.data.registry import benchmark
 from fedscal.methods import METHODS
 from fedscal.paper import tables
 from fedscal.paper.claims import claims
-from fedscal.paper.datasets import DATASETS, Copy, locate
+from fedscal.paper.datasets import DATASETS, MARK, Copy, locate
 from fedscal.paper.result import Result, flaws, is_vit_small
-from fedscal.paper.scores import RATIO, SECONDS, Score, scores
+from fedscal.paper.scores import Score, scores
 from fedscal.paper.tables import SYSTEMS, TABLES, Block, Entry, datasets_of, distinct_cells, entries, table
 
 Plan = Callable[..., tuple[list[Entry], dict[str, Copy]]]
@@ -37,7 +37,7 @@ def plan(office_home: Path, tmp_path: Path) -> Plan:
 
     def make(name: str, **given: Any) -> tuple[list[Entry], dict[str, Copy]]:
         copies = locate(datasets_of(table(name)), [office_home])
-        return entries(table(name), copies, given, tmp_path / "cells"), copies
+        return entries(table(name), copies, given, tmp_path), copies
 
     return make
 
@@ -98,6 +98,15 @@ def test_the_published_folders_have_no_flaw_and_one_image_less_is_one(
     assert found == (["Amazon of Office-31 has 2,817 images, amazon here 2,816"] if inside else [])
 
 
+def test_drawn_images_are_a_flaw_even_in_the_published_numbers(tmp_path: Path) -> None:
+    data = DATASETS["domainnet"]
+    root = layouts.empty_tree(tmp_path, dict.fromkeys(layouts.DOMAINNET, 20), data.classes)
+    (root / MARK).touch()
+    assert list(locate([data], [root])["domainnet"].flaws(benchmark(str(root)))) == [
+        "the images are drawings for a rehearsal and not DomainNet's ten classes of FedBN"
+    ]
+
+
 def test_other_classes_and_other_domains_are_flaws(tmp_path: Path) -> None:
     names = {**dict.fromkeys(layouts.DOMAINNET, 2), "photo": 2}
     root = layouts.empty_tree(tmp_path, names, ["bird", "cow"])
@@ -127,7 +136,6 @@ def test_tables_share_their_runs(plan: Plan) -> None:
     )
     assert len(ablation) == 4 * 4 * 3
     assert len(ablation - main) == 2 * 4 * 3  # neither and both are rows of the main table
-    assert {c.directory.path for c in distinct_cells(plan("cost")[0])} <= main
 
 
 def test_a_figure_is_drawn_from_the_runs_that_it_needs_and_no_others(plan: Plan) -> None:
@@ -251,19 +259,6 @@ def test_ours_stand_beside_the_papers(plan: Plan) -> None:
     assert pick(found, "FedSCAl", "Art", "Clipart").paper == 61.22
 
 
-def test_costs_are_seconds_a_round_and_their_ratios(plan: Plan) -> None:
-    runs, copies = plan("cost", seeds="0")
-    for entry in runs:
-        adapt = {"fedloa": 100.0, "fedscal": 150.0}.get(entry.cell.spec.method)
-        if adapt:
-            finish(entry, {"Clipart": 1.0}, seconds={"adapt": adapt}, rounds=10)
-    found = scores(table("cost")[0], runs, copies)
-    assert pick(found, "FedSCAl", "Art", SECONDS).mean() == 15.0
-    assert pick(found, "FedSCAl", "Art", RATIO).mean() == 1.5
-    assert pick(found, "FedSCAl", "Art", RATIO).paper == pytest.approx(170.08 / 156.93)
-    assert pick(found, "LADD", "Art", RATIO).ours["last"] == []
-
-
 def made(block: Block, method: str, source: str, paper: float | None, ours: float) -> Score:
     return Score(block, method, source, "average", paper, paper, {"last": [ours], "best": [ours + 1.0]})
 
@@ -329,6 +324,21 @@ def test_a_table_without_reconstructions_has_no_dagger(plan: Plan, tmp_path: Pat
     runs, copies = plan("ablation")
     for path in Result("ablation", runs, copies, []).write(tmp_path):
         assert not any(sign in path.read_text() for sign in ("†", r"\u2020"))
+
+
+def test_a_rehearsal_says_so_in_every_file_and_in_their_names(plan: Plan, tmp_path: Path) -> None:
+    runs, copies = plan("office-home", methods="fedloa", sources="Art", seeds="0")
+    result = Result("office-home", runs, copies, ["drawn images"], rehearsed=True)
+    paths = result.write(tmp_path)
+    assert [path.name for path in paths] == [f"rehearsal-office-home.{e}" for e in ("csv", "json", "html")]
+    text, data, page = (path.read_text() for path in paths)
+    assert text.startswith("# REHEARSAL, NOT A REPRODUCTION: drawn images.\n")
+    rows = list(csv.DictReader(text.splitlines()[1:]))
+    assert {row["table"] for row in rows} == {"rehearsal-main-office-home"}
+    assert json.loads(data)["rehearsal"] is True
+    assert {row["table"] for row in json.loads(data)["rows"]} == {"rehearsal-main-office-home"}
+    assert "<h1>Rehearsal of office-home" in page
+    assert "REHEARSAL, NOT A REPRODUCTION" in page
 
 
 def test_the_systems_are_the_paper_s_and_not_the_package_s() -> None:

@@ -87,6 +87,7 @@ Examples:
   fedscal reproduce office-home --data OfficeHome --estimate
   fedscal reproduce office-home --data OfficeHome seeds=0 methods=fedscal
   fedscal reproduce ablation --data OfficeHome --no-run
+  fedscal reproduce --rehearse             every table, on drawn images
 
 Any key of a run may be given; fedscal keys lists them. docs/reproduce.md has what each table needs.
 """

@@ -15,6 +15,8 @@ from fedscal.data.benchmark import Benchmark
 from fedscal.data.folders.benchmark import Folder
 from fedscal.data.registry import benchmark
 
+MARK = ".fedscal-rehearsal"
+"""The file by which a tree of drawn images is known: it may have the published numbers of images."""
 _MOST_NAMED = 5
 
 
@@ -77,6 +79,8 @@ class Copy:
             count = len(self.dataset.classes)
             yield f"{title} has {count} classes, the folder {len(data.classes)}{lacking}"
         assert isinstance(data.folder, Folder), "a copy is a folder"
+        if (data.folder.tree.root / MARK).exists():
+            yield f"the images are drawings for a rehearsal and not {title}"
         for domain, images in self.dataset.domains.items():
             count = len(data.folder.tree.domains[self.folders[domain]])
             if images and count != images:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -150,6 +150,7 @@ class Estimate:
         sources: the seconds of the source models that they need; some may be in the cache.
         models: how many source models.
         pace: the measured pace, by data set.
+        past: what the finished runs took by their own clocks, and what is estimated for the same.
     """
 
     cells: Mapping[str, Sequence[Cell]]
@@ -158,6 +159,7 @@ class Estimate:
     sources: float
     models: int
     pace: Mapping[str, Pace]
+    past: tuple[float, float] = (0.0, 0.0)
 
     def table(self) -> Table:
         """Return the estimate row by row."""
@@ -188,7 +190,16 @@ class Estimate:
         text = f"{count(self.left, 'run')} to do, {self.finished} finished: about {_long(self.total)}"
         if jobs > 1:
             text += f", {_long(self.total / jobs)} with {jobs} at a time that do not slow each other"
-        return [*paces, text + ", decoding of the images aside."]
+        return [*paces, text + ", decoding of the images aside.", *self._checked()]
+
+    def _checked(self) -> Iterator[str]:
+        """Say how far such an estimate is from what has already been run."""
+        took, expected = self.past
+        if took:
+            yield (
+                f"Rounds and evaluations of the {count(self.finished, 'finished run')} took {_long(took)}; "
+                f"the estimate for the same is {_long(expected)}, {expected / took:.2f} times that."
+            )
 
     def document(self) -> dict[str, Any]:
         """Return the estimate for JSON."""
@@ -198,6 +209,8 @@ class Estimate:
             "source_models": self.models,
             "seconds": self.total,
             "seconds_by_row": dict(self.seconds),
+            "finished_took": self.past[0],
+            "finished_estimate": self.past[1],
         }
 
 
@@ -211,8 +224,9 @@ def estimate(entries: Sequence[Entry], advance: Callable[[], None] = lambda: Non
     # Tables share runs: each is taken where it comes first.
     first = list({entry.cell.directory.path: entry for entry in reversed(entries)}.values())[::-1]
     todo = [entry for entry in first if not entry.cell.directory.finished]
+    done = [entry for entry in first if entry.cell.directory.finished]
     pace, images = {}, {}
-    for entry in todo:
+    for entry in first:
         if entry.block.dataset not in pace:
             pace[entry.block.dataset] = measure(entry.cell.spec)
             images[entry.block.dataset] = image_counts(find_data(entry.cell.spec))
@@ -227,7 +241,20 @@ def estimate(entries: Sequence[Entry], advance: Callable[[], None] = lambda: Non
         seconds[row] = seconds.get(row, 0.0) + seconds_of_run(spec, images[name], pace[name])
         source = seconds_of_source(spec, images[name][spec.source], pace[name])
         sources[name, spec.source, spec.seed] = source
-    return Estimate(cells, len(first) - len(todo), seconds, math.fsum(sources.values()), len(sources), pace)
+    past = (
+        math.fsum(map(_clock, done)),
+        math.fsum(
+            seconds_of_run(entry.cell.spec, images[entry.block.dataset], pace[entry.block.dataset])
+            for entry in done
+        ),
+    )
+    return Estimate(cells, len(done), seconds, math.fsum(sources.values()), len(sources), pace, past)
+
+
+def _clock(entry: Entry) -> float:
+    """Return the seconds of a finished run, without its source model."""
+    spent = entry.cell.directory.summary().seconds
+    return spent.adapt + spent.evaluate
 
 
 def image_counts(data: Benchmark) -> dict[str, int]:

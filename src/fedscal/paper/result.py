@@ -24,6 +24,7 @@ from fedscal.experiment.experiment import find_data
 from fedscal.experiment.spec import EXECUTION_KEYS, RunSpec
 from fedscal.methods import caveat
 from fedscal.models.registry import HUGGING_FACE, TIMM
+from fedscal.paper import cost
 from fedscal.paper.claims import claims
 from fedscal.paper.datasets import Copy
 from fedscal.paper.printed import ALL, AVERAGE, exceptions_told, slips
@@ -37,6 +38,7 @@ _CAPTION = (
     "which needs labels to be found. Selected: the average in the round that a label-free signal picks."
 )
 _HEADING = "NOT A REPRODUCTION"
+_REHEARSAL = "rehearsal"
 _FREE = EXECUTION_KEYS | {"model", "threads", "device", "precision", "micro_batch"}
 """Keys that say how to compute, not what; the model is checked separately."""
 _CHOSEN = {"seed", "source", "method"}
@@ -81,17 +83,25 @@ class Result:
         entries: its runs, finished or not.
         copies: the data sets that the user has.
         flaws: why it is not a reproduction; empty if it is one.
+        rehearsed: whether it only tries out whether the table could be made.
     """
 
     name: str
     entries: Sequence[Entry]
     copies: Mapping[str, Copy]
     flaws: Sequence[str]
+    rehearsed: bool = False
 
     @property
     def heading(self) -> str:
         """The warning above every form of the table; empty for a reproduction."""
-        return f"{_HEADING}: {'; '.join(self.flaws)}." if self.flaws else ""
+        words = f"{_REHEARSAL.upper()}, {_HEADING}" if self.rehearsed else _HEADING
+        return f"{words}: {'; '.join(self.flaws)}." if self.flaws else ""
+
+    @property
+    def marked_name(self) -> str:
+        """The name of its files: a rehearsal's say what they are even when they are taken elsewhere."""
+        return f"{_REHEARSAL}-{self.name}" if self.rehearsed else self.name
 
     @property
     def difference(self) -> str:
@@ -101,12 +111,23 @@ class Result:
     @property
     def unit(self) -> str:
         """What the numbers are."""
-        return "seconds and ratios" if table(self.name) == (COST,) else "accuracy in %"
+        return "seconds and ratios" if self.clocked else "accuracy in %"
+
+    @property
+    def clocked(self) -> bool:
+        """Whether it is about time and not about accuracy."""
+        return table(self.name) == (COST,)
 
     @cached_property
     def scores(self) -> list[Score]:
-        """Every cell of the table."""
-        return [score for block in table(self.name) for score in scores(block, self.entries, self.copies)]
+        """Every accuracy of the table."""
+        blocks = [block for block in table(self.name) if block != COST]
+        return [score for block in blocks for score in scores(block, self.entries, self.copies)]
+
+    def run_counts(self) -> tuple[int, int]:
+        """Return how many runs it is made from, and how many of them are finished."""
+        cells = distinct_cells(self.entries)
+        return len(cells), sum(cell.directory.finished for cell in cells)
 
     @cached_property
     def claims(self) -> list[str]:
@@ -115,12 +136,11 @@ class Result:
 
     def notes(self) -> list[str]:
         """Return the sentences below the tables."""
-        cells = distinct_cells(self.entries)
-        done = sum(cell.directory.finished for cell in cells)
+        runs, done = self.run_counts()
         names = dict.fromkeys(block.name for block in table(self.name))
         missing = [data.title for data in datasets_of(table(self.name)) if data.name not in self.copies]
         return [
-            f"{done} of {count(len(cells), 'run')} finished.",
+            f"{done} of {count(runs, 'run')} finished.",
             *([f"Not given by --data, so not run: {', '.join(missing)}."] if missing else []),
             *(slip for name in names for slip in slips(name)),
             *caveats(variant.method for block in table(self.name) for variant in block.variants),
@@ -130,6 +150,8 @@ class Result:
 
     def tables(self) -> list[Table]:
         """Return the table in parts that fit a screen: one per source, then one over the sources."""
+        if self.clocked:
+            return cost.tables(cost.costs(self.entries), self.difference)
         return [
             part
             for block in table(self.name)
@@ -138,12 +160,17 @@ class Result:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return every cell as a flat record; unknown values are None."""
-        return [_record(score, self.difference) for score in self.scores]
+        if self.clocked:
+            rows = [row.record(self.difference) for row in cost.costs(self.entries)]
+        else:
+            rows = [_record(score, self.difference) for score in self.scores]
+        return [{**row, "table": f"{_REHEARSAL}-{row['table']}"} for row in rows] if self.rehearsed else rows
 
     def document(self) -> dict[str, Any]:
         """Return all of it for JSON."""
         return {
             "table": self.name,
+            "rehearsal": self.rehearsed,
             "reproduction": not self.flaws,
             "not_a_reproduction": list(self.flaws),
             "seeds": sorted({entry.cell.spec.seed for entry in self.entries}),
@@ -153,7 +180,7 @@ class Result:
 
     def write(self, out: Path, figures: Sequence[Drawn] = ()) -> list[Path]:
         """Write CSV, JSON, a page with these figures, and each of them as files; return what was written."""
-        paths = [out / f"{self.name}.{ending}" for ending in ("csv", "json", "html")]
+        paths = [out / f"{self.marked_name}.{ending}" for ending in ("csv", "json", "html")]
         for one in figures:
             for ending, path in one.paths.items():
                 files.write_bytes(out / path, one.files[ending])
@@ -161,10 +188,10 @@ class Result:
         files.write_json(paths[1], self.document())
         write_tables(
             paths[2],
-            title=f"{self.name}: the paper's numbers and ours",
+            title=f"{'Rehearsal of ' if self.rehearsed else ''}{self.name}: the paper's numbers and ours",
             warning=self.heading,
             tables=self.tables(),
-            caption=f"{self.unit.capitalize()}. {_CAPTION}",
+            caption=cost.CAPTION if self.clocked else f"{self.unit.capitalize()}. {_CAPTION}",
             notes=self.notes(),
             figures=[(one.title, one.caption, one.svg, one.paths) for one in figures],
         )
@@ -211,10 +238,6 @@ def _rounded(value: float | None) -> float | None:
 def _parts(block: Block, scores: Sequence[Score], difference: str) -> Iterator[Table]:
     """Yield the tables of a block."""
     title = f"{block.name}, {block.adaptation}"
-    if block == COST:
-        columns = {score.target: score.target for score in scores}
-        yield _table(f"{title}, source {COST.sources[0]}", scores, "target", columns, difference)
-        return
     if not block.averages_only:
         for source in block.sources:
             here = [score for score in scores if score.source == source]

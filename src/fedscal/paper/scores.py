@@ -11,11 +11,10 @@ from fedscal.experiment.load import load_run
 from fedscal.experiment.records import Scores
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.paper.datasets import Copy
-from fedscal.paper.printed import ALL, AVERAGE, accuracies, recomputed, seconds
-from fedscal.paper.tables import COST, Block, Entry, Variant
+from fedscal.paper.printed import ALL, AVERAGE, accuracies, recomputed
+from fedscal.paper.tables import Block, Entry, Variant
 
 MOMENTS = ("last", "selected", "best")
-SECONDS, RATIO = "seconds a round", "times FedLoA's"
 RunScores = Mapping[str, Mapping[str, float]]
 """One run's accuracies by moment, and by target under the paper's names."""
 BySeed = Mapping[int, RunScores]
@@ -62,8 +61,6 @@ class Score:
 def scores(block: Block, entries: Sequence[Entry], copies: Mapping[str, Copy]) -> list[Score]:
     """Return every cell of a block, in the order of rows, sources and targets."""
     mine = [entry for entry in entries if entry.block == block and entry.cell.directory.finished]
-    if block == COST:
-        return _costs(mine)
     cells: list[Score] = []
     for variant in block.variants:
         runs = {source: _by_seed(mine, variant, source, copies) for source in block.sources}
@@ -119,26 +116,3 @@ def _over_sources(runs: Mapping[str, BySeed]) -> dict[int, RunScores]:
         seed: {m: {AVERAGE: fmean(run[seed][m][AVERAGE] for run in runs.values())} for m in MOMENTS}
         for seed in seeds
     }
-
-
-def _costs(entries: Sequence[Entry]) -> list[Score]:
-    """Return the seconds of a round, and the ratio to FedLoA's, which other machines can be compared by."""
-    (source,) = COST.sources
-    printed, base = seconds(), COST.variants[0].title
-    measured = {
-        variant.title: [_round_seconds(entry) for entry in entries if entry.variant == variant]
-        for variant in COST.variants
-    }
-    base_seconds = fmean(measured[base]) if measured[base] else math.nan
-    cells = []
-    for method, ours in measured.items():
-        paper, ratio = printed[method], printed[method] / printed[base]
-        ratios = [value / base_seconds for value in ours] if math.isfinite(base_seconds) else []
-        cells.append(Score(COST, method, source, SECONDS, paper, paper, {"last": ours}))
-        cells.append(Score(COST, method, source, RATIO, None, ratio, {"last": ratios}))
-    return cells
-
-
-def _round_seconds(entry: Entry) -> float:
-    summary = entry.cell.directory.summary()
-    return summary.seconds.adapt / summary.rounds
