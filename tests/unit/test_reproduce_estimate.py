@@ -9,8 +9,9 @@ import pytest
 
 import layouts
 from fedscal.experiment.spec import RunSpec
+from fedscal.paper import estimate as module
 from fedscal.paper.datasets import locate
-from fedscal.paper.estimate import Pace, Passes, estimate, passes, seconds_of_run, seconds_of_source
+from fedscal.paper.estimate import Pace, Passes, estimate, measure, passes, seconds_of_run, seconds_of_source
 from fedscal.paper.tables import datasets_of, entries, table
 
 PACE = Pace(forward=0.01, forward_backward=0.1, where="here")
@@ -51,6 +52,22 @@ def test_seconds_follow_from_images_rounds_and_passes() -> None:
     # 90 % of 1000 images ten times, then all once.
     longer = spec.replace(pretrain_epochs=10)
     assert seconds_of_source(longer, 1000, PACE) == pytest.approx(9000 * 0.1 + 10)
+
+
+@pytest.mark.parametrize(("seconds", "sizes"), [(0.1, [8]), (0.001, [8, 64])])
+def test_a_quick_network_is_timed_with_a_whole_batch(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, sizes: list[int]
+) -> None:
+    timed: list[int] = []
+
+    def pace(spec: RunSpec, data: object, network: object, size: int) -> Pace:
+        timed.append(size)
+        return Pace(forward=size, forward_backward=seconds, where="here")
+
+    monkeypatch.setattr(module, "_pace", pace)
+    spec = RunSpec.make(benchmark="digits", source="font", device="cpu", batch_size=64)
+    assert measure(spec).forward == sizes[-1]
+    assert timed == sizes
 
 
 def test_an_estimate_counts_what_is_left_and_writes_nothing(tmp_path: Path) -> None:
