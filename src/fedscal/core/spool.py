@@ -96,11 +96,11 @@ class Spool:
 
 
 def _nameless(folder: Path | None) -> BinaryIO:
-    return tempfile.TemporaryFile(dir=files.make_dir(folder) if folder else None)  # type: ignore[return-value]
+    return tempfile.TemporaryFile(dir=files.make_dir(folder) if folder else None)
 
 
 def _bytes(tensor: Tensor) -> memoryview:
-    return memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 class SpooledModel(OnDisk):
