@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -110,7 +109,6 @@ def test_a_round_holds_a_few_models_whatever_the_number_of_clients(name: str) ->
         tensor = torch.full((1000,), float(client))
         alive.add(id(tensor))
         weakref.finalize(tensor, alive.discard, id(tensor))
-        gc.collect()
         most = max(most, len(alive))
         return [reply(client, {"w": tensor})]
 
