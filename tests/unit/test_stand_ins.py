@@ -98,7 +98,11 @@ def test_an_interrupt_does_not_wait_for_the_rest(tmp_path: Path, monkeypatch: py
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Picture, "draw", lambda self: time.sleep(0.02) or b"")
+    def slow(self: Picture) -> bytes:
+        time.sleep(0.02)
+        return b""
+
+    monkeypatch.setattr(Picture, "draw", slow)
     tree = stand_in("office-31", tmp_path, 0.0001)
     with pytest.raises(KeyboardInterrupt):
         tree.draw(tree.missing(), 1, interrupted)
