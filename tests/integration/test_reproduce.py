@@ -266,6 +266,7 @@ def test_all_tables_and_figures_are_rehearsed_where_none_is_named(tmp_path: Path
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3700)
 def test_every_table_and_figure_is_rehearsed_to_its_end(fedscal: Zygote, tmp_path: Path) -> None:
     words: Words = ["reproduce", "--rehearse", "--jobs", "1", "sources=Art,Quickdraw,Amazon", "workers=1"]
     ended = fedscal(*words, "--out", tmp_path / "out", before=HERE + "c._run = one", timeout=3600)
