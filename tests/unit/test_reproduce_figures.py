@@ -143,3 +143,5 @@ def test_a_figure_is_a_file_of_each_kind_beside_the_page_and_the_same_each_time(
         assert (tmp_path / FIGURES / f"tau.{ending}").read_bytes().startswith(magic)
         assert f'<a href="figures/tau.{ending}">{ending}</a>' in page
     assert "Two points</title>" in page
+    rehearsed = Result("figure-tau", [], {}, ["drawn images"], rehearsed=True)
+    assert rehearsed.write(tmp_path / "b", [first])[-1].name == "rehearsal-figures"

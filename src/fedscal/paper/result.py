@@ -68,10 +68,9 @@ class Drawn:
     svg: str
     files: Mapping[str, bytes]
 
-    @property
-    def paths(self) -> dict[str, str]:
-        """The files' paths beside the page, by ending."""
-        return {ending: f"{FIGURES}/{self.name}.{ending}" for ending in self.files}
+    def paths(self, folder: str) -> dict[str, str]:
+        """Return the files' paths beside the page, by ending."""
+        return {ending: f"{folder}/{self.name}.{ending}" for ending in self.files}
 
 
 @dataclass(frozen=True)
@@ -181,8 +180,9 @@ class Result:
     def write(self, out: Path, figures: Sequence[Drawn] = ()) -> list[Path]:
         """Write CSV, JSON, a page with these figures, and each of them as files; return what was written."""
         paths = [out / f"{self.marked_name}.{ending}" for ending in ("csv", "json", "html")]
+        folder = f"{_REHEARSAL}-{FIGURES}" if self.rehearsed else FIGURES
         for one in figures:
-            for ending, path in one.paths.items():
+            for ending, path in one.paths(folder).items():
                 files.write_bytes(out / path, one.files[ending])
         files.write_bytes(paths[0], self._csv().encode())
         files.write_json(paths[1], self.document())
@@ -193,9 +193,9 @@ class Result:
             tables=self.tables(),
             caption=cost.CAPTION if self.clocked else f"{self.unit.capitalize()}. {_CAPTION}",
             notes=self.notes(),
-            figures=[(one.title, one.caption, one.svg, one.paths) for one in figures],
+            figures=[(one.title, one.caption, one.svg, one.paths(folder)) for one in figures],
         )
-        return [*paths, *([out / FIGURES] if figures else [])]
+        return [*paths, *([out / folder] if figures else [])]
 
     def _csv(self) -> str:
         text = io.StringIO()
