@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from matplotlib.axes import Axes
 
+from fedscal.compare.row_labels import caveats, marked
 from fedscal.core.rng import compute_threads
 from fedscal.core.types import ClientId, Prediction
 from fedscal.data.pixels import take
@@ -85,10 +86,13 @@ def _bars(result: Result) -> Drawn | None:
         figure, (axis,) = canvas(3.2)
         axis.bar(positions - width / 2, paper, width, color=ABSENT, label="paper")
         axis.bar(positions + width / 2, ours, width, yerr=_deviations(shown), color=COLOURS[0], label="ours")
-        axis.set_xticks(positions, [label(score.method) for score in shown], rotation=20)
+        names = [marked(label(score.method), BARS.method(score.method)) for score in shown]
+        axis.set_xticks(positions, names, rotation=20)
         axis.set_ylabel("accuracy, %")
         legend(axis)
-        return drawn(figure, "bars", title, "Grey: the paper's table; blue: ours, last round.")
+        footnotes = caveats(BARS.method(score.method) for score in shown)
+        caption = " ".join(["Grey: the paper's table; blue: ours, last round.", *footnotes])
+        return drawn(figure, "bars", title, caption)
 
 
 def _runs(result: Result) -> list[Entry]:
