@@ -113,23 +113,3 @@ def test_a_round_that_changed_more_than_most_is_delivered_but_unsure() -> None:
     delivery = judge_delivery([SOURCE, record(1, 0.65, 0.6)])
     assert (delivery.round, delivery.verdict) == (1, "unsure")
     assert delivery.reasons == ["the source model answers alike for 62% of the images only"]
-
-
-def unlike(far: float, images: float = 100) -> RoundRecord:
-    first = record(0, 1.0, 1.0, images=images)
-    strange = replace(first.clients["site-0"], unlikeness=far)
-    return replace(first, clients={**first.clients, "site-0": strange})
-
-
-def test_a_site_with_images_that_the_source_model_never_saw_keeps_it_and_needs_a_look() -> None:
-    delivery = judge_delivery([unlike(1.5), record(1, 0.9, 0.9)])
-    assert (delivery.round, delivery.verdict) == (1, "unsure")
-    assert (delivery.round_at("site-0"), delivery.round_at("site-1")) == (0, 1)
-    assert delivery.reasons == [
-        "the source model was never shown such images as those of site-0: it is kept there"
-    ]
-
-
-@pytest.mark.parametrize(("far", "images"), [(1.2, 100), (9.0, 49)], ids=["a hard domain", "too few to tell"])
-def test_a_hard_domain_and_few_images_are_no_strangers(far: float, images: float) -> None:
-    assert judge_delivery([unlike(far, images), record(1, 0.9, 0.9)]).verdict == "better"

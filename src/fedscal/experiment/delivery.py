@@ -16,7 +16,7 @@ from statistics import fmean
 from fedscal.core.errors import some
 from fedscal.core.text import count
 from fedscal.core.types import ClientId
-from fedscal.experiment.metrics import collapsed, comparable, doubtful_source, selected_round, telling
+from fedscal.experiment.metrics import collapsed, doubtful_source, selected_round, telling
 from fedscal.experiment.records import Delivery, RoundRecord
 
 AGREEMENT = "agreement"
@@ -25,8 +25,6 @@ _AGREE, _SURELY = 0.6, 0.65
 """Sites together agree with the source model on so many images in runs that gained: at least; as a rule."""
 _SITE_AGREES = 0.5
 """A single site may differ more; below this, it keeps the source model and needs a look."""
-_UNLIKE = 1.3
-"""Sites of runs that gained were up to 1.2 as unlike as is usual at most: answers beyond this are guesses."""
 _NAMED = 3
 
 
@@ -69,11 +67,10 @@ def judge_delivery(records: Sequence[RoundRecord]) -> Delivery:
     if broken:
         return Delivery(chosen, "do not use", broken)
     fallen = sorted(collapsed(records[-1], records[0]))
-    unlike, strange, small = _unlike(records[0]), _strange(delivered), _small(delivered)
-    reasons = [*_doubts(chosen, records, fallen), *_far(delivered), *_doubtful_sites(unlike, strange, small)]
-    kept = sorted({*unlike, *strange})
-    sites = sorted({*fallen, *kept, *small})
-    return Delivery(chosen, "unsure" if reasons else "better", reasons, sites, kept)
+    strange, small = _strange(delivered), _small(delivered)
+    reasons = [*_doubts(chosen, records, fallen), *_far(delivered), *_doubtful_sites(strange, small)]
+    sites = sorted({*fallen, *strange, *small})
+    return Delivery(chosen, "unsure" if reasons else "better", reasons, sites, strange)
 
 
 def _doubts(chosen: int, records: Sequence[RoundRecord], fallen: Sequence[ClientId]) -> list[str]:
@@ -95,12 +92,6 @@ def _far(delivered: RoundRecord) -> list[str]:
     return [] if share >= _SURELY else [f"the source model answers alike for {share:.0%} of the images only"]
 
 
-def _unlike(first: RoundRecord) -> list[ClientId]:
-    """Return the sites whose images the source model does not know: agreeing with it says nothing there."""
-    rows = sorted(first.clients.items())
-    return [client for client, row in rows if comparable(row) and row.unlikeness > _UNLIKE]
-
-
 def _strange(delivered: RoundRecord) -> list[ClientId]:
     rows = sorted(delivered.clients.items())
     return [client for client, row in rows if telling(row) and row.agreement < _SITE_AGREES]
@@ -110,13 +101,8 @@ def _small(delivered: RoundRecord) -> list[ClientId]:
     return [client for client, row in sorted(delivered.clients.items()) if not telling(row)]
 
 
-def _doubtful_sites(
-    unlike: Sequence[ClientId], strange: Sequence[ClientId], small: Sequence[ClientId]
-) -> list[str]:
+def _doubtful_sites(strange: Sequence[ClientId], small: Sequence[ClientId]) -> list[str]:
     reasons = []
-    if unlike:
-        named = some(unlike, _NAMED)
-        reasons.append(f"the source model was never shown such images as those of {named}: it is kept there")
     if strange:
         named = some(strange, _NAMED)
         reasons.append(f"more than half of the answers changed at {named}: the source model is kept there")

@@ -139,7 +139,7 @@ def doubtful_source(clients: Clients) -> list[str]:
 
 def unlike_images(clients: Clients) -> list[str]:
     """Warn where images are unlike those that the source model knows: its answers may mean nothing there."""
-    far = {c: row.unlikeness for c, row in clients.items() if row.unlikeness > 1 and comparable(row)}
+    far = {c: row.unlikeness for c, row in clients.items() if row.unlikeness > 1 and row.images >= COMPARABLE}
     if not far:
         return []
     farthest = max(far, key=far.__getitem__)
@@ -158,11 +158,6 @@ def not_judged(clients: Clients) -> list[str]:
     """Name the clients that could not be reached to evaluate the model."""
     silent = [client for client, row in clients.items() if not math.isnan(row.stale)]
     return [f"numbers of an earlier round stand for {some(silent, _NAMED)}: not reached"] if silent else []
-
-
-def comparable(row: ClientRecord) -> bool:
-    """Whether a client has enough images to tell whether they are like others."""
-    return row.images >= COMPARABLE
 
 
 def telling(row: ClientRecord) -> bool:
