@@ -135,9 +135,12 @@ def write_all(folder: Path, contents: Iterable[tuple[str, bytes]]) -> None:
     with writing(folder):
         try:
             for name, data in contents:
-                handle, written[name] = tempfile.mkstemp(dir=folder, prefix=f".{name}.", suffix=_UNFINISHED)
-                with os.fdopen(handle, "wb") as file:
-                    file.write(data)
+                with writing(folder / name, len(data)):
+                    handle, written[name] = tempfile.mkstemp(
+                        dir=folder, prefix=f".{name}.", suffix=_UNFINISHED
+                    )
+                    with os.fdopen(handle, "wb") as file:
+                        file.write(data)
             for temporary in written.values():
                 _sync(temporary)
             for name, temporary in written.items():

@@ -63,7 +63,7 @@ def mean(models: Sequence[Weights], shares: Sequence[float] | None = None) -> di
 def _mean_tensor(example: Tensor, tensors: Iterable[Tensor], shares: Sequence[float]) -> Tensor:
     """Average tensors like an example, one at a time: they may come from a disk."""
     if not example.is_floating_point():
-        return functools.reduce(torch.maximum, tensors)
+        return functools.reduce(torch.maximum, tensors).clone()
     total = torch.zeros(example.shape, dtype=torch.float64)
     for tensor, share in zip(tensors, shares, strict=True):
         total.add_(tensor.double(), alpha=share)
