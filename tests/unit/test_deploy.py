@@ -39,6 +39,28 @@ def test_a_run_directory_a_folder_and_a_file_name_the_same_model(model: Path) ->
     assert find_model(model) == find_model(model / "model") == find_model(file) == file
 
 
+def _named(folder: Path, *names: str) -> Path:
+    (folder / "model").mkdir(parents=True)
+    for name in names:
+        (folder / "model" / f"{name}.safetensors").write_bytes(b"")
+    return folder
+
+
+def test_of_a_run_with_a_model_for_each_client_one_must_be_named(tmp_path: Path) -> None:
+    own = [f"last-site-{number}" for number in range(10)]
+    with pytest.raises(ModelRefused, match=r"name one of last-site-0\.safetensors, .* and 2 more"):
+        find_model(_named(tmp_path, "source", *own))
+
+
+def test_of_a_run_that_keeps_clients_models_beside_it_the_shared_one_is_taken(tmp_path: Path) -> None:
+    run = _named(tmp_path, "source", "last-site-0", "last-server")
+    assert find_model(run).stem == "last-server"
+
+
+def test_a_run_that_rejected_its_last_models_delivers_the_one_it_chose(tmp_path: Path) -> None:
+    assert find_model(_named(tmp_path, "source", "selected", "rejected")).stem == "selected"
+
+
 def test_a_place_without_a_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelRefused, match="holds no model"):
         Classifier.open(tmp_path)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _PREFERRED = ("last", "model", "selected", "source")
+_SHARED = "last-server"
+"""The shared model of a run that keeps those of single clients beside it."""
+_MOST_MODELS = 8
 _LARGEST_SIDE = 16_384
 _MOST_CLASSES = 100_000
 _MOST_NAMED = 3
@@ -133,16 +136,21 @@ def read_tensors(path: Path, expected_sha256: str | None) -> dict[str, Tensor]:
 
 
 def find_model(path: Path) -> Path:
-    """Return the safetensors file of a path: the file itself, a model folder or a run directory."""
+    """Return the safetensors file of a path: the file itself, a model folder or a run directory.
+
+    Of a run whose clients or clusters have models of their own one must be named: the source model beside
+    them is not what it delivers.
+    """
     if path.suffix == ".safetensors":
         return path
     folder = path / "model" if (path / "model").is_dir() else path
-    for name in _PREFERRED:
+    own = [] if (folder / "last.safetensors").exists() else list(folder.glob("last-*.safetensors"))
+    for name in (_SHARED,) if own else _PREFERRED:
         if (folder / f"{name}.safetensors").exists():
             return folder / f"{name}.safetensors"
-    several = sorted(file.name for file in folder.glob("*.safetensors"))
+    several = sorted(file.name for file in own or folder.glob("*.safetensors"))
     if several:
-        raise ModelRefused(f"{folder} holds several models: name one of {', '.join(several)}.")
+        raise ModelRefused(f"{folder} holds several models: name one of {some(several, _MOST_MODELS)}.")
     raise ModelRefused(files.fault(path, "run or model", "holds no model."))
 
 
