@@ -40,6 +40,7 @@ def test_the_project_and_the_package_are_the_same_app() -> None:
     assert ours == packaged
 
 
+@pytest.mark.long
 def test_the_project_is_an_app_that_carries_no_code(tmp_path: Path) -> None:
     done = flwr(tmp_path / "flwr", tmp_path, "build", "--app", PROJECT)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -114,6 +114,7 @@ def test_a_plugin_that_cannot_be_used_says_why(guest: Any, tmp_path: Path, text:
     assert words in ended.error
 
 
+@pytest.mark.long
 def test_an_installed_package_needs_neither_key_nor_permission(guest: Any, tmp_path: Path) -> None:
     """An entry point is what pip writes into a package's metadata: here by hand."""
     site = tmp_path / "site"

@@ -79,7 +79,7 @@ def test_a_kill_at_any_write_leaves_a_run_that_ends_with_the_same_bits(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.4, pytest.param(1.0, marks=pytest.mark.long)])
+@pytest.mark.parametrize("share", [0.2, pytest.param(1.0, marks=pytest.mark.long)])
 def test_a_kill_while_the_cache_is_built_leaves_one_that_is_whole_or_built_again(
     fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path], share: float
 ) -> None:
@@ -240,7 +240,8 @@ def test_a_run_that_was_not_begun_when_it_was_interrupted_is_not_to_be_resumed(
     assert ended.out.splitlines()[0] == f"run: {tmp_path / 'run'}"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_program_of_its_own_stops_in_the_middle_of_a_training(
     cache: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -299,6 +300,7 @@ def test_a_run_with_workers_stops_with_them_in_the_middle_of_a_training(
     assert len(rows(run)) == 1, "it did not wait for the round"
 
 
+@pytest.mark.long
 def test_a_signal_to_a_run_and_its_workers_fails_no_client_and_the_run_goes_on(
     fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path]
 ) -> None:

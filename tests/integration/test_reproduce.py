@@ -107,7 +107,7 @@ def test_a_table_has_every_row_and_column_of_the_paper(
     assert json.loads((tmp_path / f"{name}.json").read_text())["reproduction"] is False
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_between_runs_and_repeated_it_comes_to_the_same_files(
     fedscal: Zygote, trees: dict[str, Path], tmp_path: Path
 ) -> None:

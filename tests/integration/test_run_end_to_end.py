@@ -150,6 +150,7 @@ def test_without_out_a_run_makes_its_own_directory_below_runs(fedscal: Zygote, t
     assert not list(tmp_path.rglob("report.html"))
 
 
+@pytest.mark.long
 def test_a_terminal_shows_a_progress_bar_to_the_end(tmp_path: Path, cache: Path) -> None:
     """The bar is another code path than the lines: a crash in it would cost every user at a terminal."""
     main, side = pty.openpty()

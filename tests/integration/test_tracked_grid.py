@@ -8,7 +8,7 @@ from harness import TINY, Zygote, summary
 SABOTAGE = "import fedscal.trackers.tensorboard as t; t.TensorBoard.conclude = None"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_runs_of_a_grid_are_tracked_and_their_warnings_are_passed_on(
     fedscal: Zygote, tmp_path: Path
 ) -> None:

@@ -176,7 +176,7 @@ def test_an_export_that_cannot_be_made_leaves_nothing(plain: Zygote, place: Path
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_comparison_has_its_page_without_extras(plain: Zygote, place: Path, tmp_path: Path) -> None:
     words = [f"benchmark={place / 'sites'}", "source=a", "methods=fedloa", "seeds=0", *PHOTOS[2:]]
     ended = plain("compare", *words, "--out", "all", cwd=tmp_path)
