@@ -31,6 +31,17 @@ _QUIET = 0.5
 """Cores that may be busy beside runs that are timed."""
 
 
+_Share = Annotated[
+    float | None,
+    typer.Option(
+        help=f"Of a rehearsal: share of the images to draw, {rehearsal.SHARE:g} if not given.",
+        min=0.0001,
+        max=1,
+        show_default=False,
+    ),
+]
+
+
 @dataclass(frozen=True)
 class _Way:
     """How tables are made: where, how many runs at a time, whether anything is run, what is shown."""
@@ -78,15 +89,7 @@ def reproduce(
         bool,
         typer.Option("--rehearse", help="Try it on drawn images; without TABLE, all tables and figures."),
     ] = False,
-    share: Annotated[
-        float | None,
-        typer.Option(
-            help=f"Of a rehearsal: share of the images to draw, {rehearsal.SHARE:g} if not given.",
-            min=0.0001,
-            max=1,
-            show_default=False,
-        ),
-    ] = None,
+    share: _Share = None,
     quiet: Quiet = False,
     as_json: Json = False,
     allow_code: AllowCode = False,

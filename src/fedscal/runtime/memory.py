@@ -18,10 +18,14 @@ _KEEP = 3
 
 @dataclass(frozen=True)
 class MemoryFile:
-    """Where a client's memory is kept."""
+    """Where a client's memory, or a model of its own, is kept."""
 
     file: str
     sha256: str
+
+    def within(self, folder: Path) -> Path:
+        """Return its path; an entry that somebody else wrote names nothing outside the folder."""
+        return folder / Path(self.file).name
 
 
 @dataclass
@@ -57,8 +61,8 @@ class RunMemories(MemoryStore):
     """File and sha256 of every client's memory."""
 
     def path(self, entry: MemoryFile) -> Path:
-        """Return the file of an entry; an index that somebody else wrote names nothing outside the folder."""
-        return self.folder / Path(entry.file).name
+        """Return the file of an entry."""
+        return entry.within(self.folder)
 
     def keep_only(self, names: set[str]) -> None:
         """Delete the files that no checkpoint names any more."""

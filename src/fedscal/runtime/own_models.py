@@ -75,7 +75,7 @@ class OwnModels:
             for client, model in changed.items():
                 data = weights.to_bytes(model)
                 entry = MemoryFile(f"{client}-{round_:04}.safetensors", files.sha256(data))
-                stored[client] = StoredModel(self._path(entry), entry.sha256)
+                stored[client] = StoredModel(entry.within(self.folder), entry.sha256)
                 yield entry.file, data
 
         files.write_all(self.folder, contents())
@@ -88,7 +88,9 @@ class OwnModels:
 
     def read(self, entries: Mapping[ClientId, MemoryFile]) -> dict[ClientId, Weights]:
         """Return the models of a checkpoint; a file that is damaged is refused."""
-        found = {client: StoredModel(self._path(entry), entry.sha256) for client, entry in entries.items()}
+        found = {
+            client: StoredModel(entry.within(self.folder), entry.sha256) for client, entry in entries.items()
+        }
         for model in found.values():
             read_tensors(model.path, model.sha256)
         return dict(found)
@@ -96,7 +98,3 @@ class OwnModels:
     def keep_only(self, names: set[str]) -> None:
         """Delete the files that no checkpoint names any more."""
         files.keep_only(self.folder, names)
-
-    def _path(self, entry: MemoryFile) -> Path:
-        """Return the file of an entry; one that somebody else wrote names nothing outside the folder."""
-        return self.folder / Path(entry.file).name

@@ -49,15 +49,21 @@ class Aggregation:
                 return trimmed_mean(models, self.attackers)
             case "krum":
                 return krum(models, server, self.attackers)
-        total = sum(reply.examples for reply in replies)
-        shares = [reply.examples / total for reply in replies] if self.aggregation == "size" else None
-        return weights.mean(models, shares)
+            case "size":
+                return by_images(replies)
+        return weights.mean(models)
 
     @property
     def least_replies(self) -> int:
         """How many replies a robust aggregation needs to outvote its attackers."""
         few = {"median": 3, "trimmed-mean": 2 * self.attackers + 1, "krum": 2 * self.attackers + 3}
         return few.get(self.aggregation, 1)
+
+
+def by_images(replies: Sequence[Reply]) -> dict[str, Tensor]:
+    """Average replies by their numbers of images."""
+    total = sum(reply.examples for reply in replies)
+    return weights.mean([reply.weights for reply in replies], [reply.examples / total for reply in replies])
 
 
 def median(models: Sequence[Weights]) -> dict[str, Tensor]:

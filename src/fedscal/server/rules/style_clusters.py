@@ -20,6 +20,7 @@ from fedscal.core.lazy import torch
 from fedscal.core.options import option
 from fedscal.core.rng import stream
 from fedscal.core.types import ClientId, Groups, Reply, Weights
+from fedscal.server.aggregation import by_images
 from fedscal.server.rule import Briefing, ServerRule, ServerState
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ class StyleClusters(ServerRule):
         members: dict[str, list[Reply]] = {name: [] for name in _cluster_names(state)}
         for reply in replies:
             members[_name(_number(state, reply.client))].append(reply)
-        shared = _by_images(replies)
-        own = {name: _by_images(mine) for name, mine in members.items() if mine}
+        shared = by_images(replies)
+        own = {name: by_images(mine) for name, mine in members.items() if mine}
         apart = {name: own.get(name, state.models[_GLOBAL]) for name in members}
         apart[_GLOBAL] = weights.mean(list(own.values()))
         merged = {name: self._joined(layers, shared) for name, layers in apart.items()}
@@ -104,12 +105,6 @@ def _cluster_names(state: ServerState) -> list[str]:
 def _number(state: ServerState, client: ClientId) -> int:
     """Return a client's cluster; one without a usable style is in the first."""
     return int(state.about(client).get("cluster", 0))
-
-
-def _by_images(replies: Sequence[Reply]) -> Weights:
-    """Average replies by their numbers of images."""
-    total = sum(reply.examples for reply in replies)
-    return weights.mean([reply.weights for reply in replies], [reply.examples / total for reply in replies])
 
 
 def _clusters(profiles: Mapping[ClientId, Weights], generator: torch.Generator) -> dict[ClientId, int]:
