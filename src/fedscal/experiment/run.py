@@ -18,6 +18,7 @@ from fedscal.core.version import __version__
 from fedscal.experiment.announcer import Announcer
 from fedscal.experiment.callbacks import Callback, Callbacks
 from fedscal.experiment.checkpoint import Checkpoint
+from fedscal.experiment.client_table import compact
 from fedscal.experiment.delivered import Delivered
 from fedscal.experiment.delivery import AGREEMENT, judge_delivery, with_verdicts
 from fedscal.experiment.experiment import Experiment
@@ -185,7 +186,7 @@ class _Run:
 
     def _source_record(self, state: ServerState) -> RoundRecord:
         started = time.perf_counter()
-        judged = self._compared(self.driver.evaluate(self._deployed(state)), state)
+        judged = self._compared(self.driver.evaluate(self._deployed(state, self._judges(0))), state)
         seconds = time.perf_counter() - started
         layout, data = self.experiment.layout, self.experiment.data
         poor = poorly_trained(self.source.accuracy, len(data.classes))
@@ -197,7 +198,7 @@ class _Run:
         """Add how unlike the clients' images are, if the network has statistics that tell it."""
         if not self.experiment.network.normalisers:
             return judged
-        found = self.driver.compare(self._deployed(state))
+        found = self.driver.compare(self._deployed(state, judged))
         return {c: {**m, **({UNLIKENESS: found[c]} if c in found else {})} for c, m in judged.items()}
 
     def _rounds(self, state: ServerState) -> ServerState:
@@ -214,9 +215,10 @@ class _Run:
 
     def _round_record(self, done: Round, before: ServerState) -> RoundRecord:
         started = time.perf_counter()
-        judged = self.driver.evaluate(self._deployed(done.state))
-        received = self._received(before, [reply.client for reply in done.replies])
-        local = self.driver.evaluate_own(done.replies, received)
+        judges = self._judges(done.index)
+        judged = self.driver.evaluate(self._deployed(done.state, judges))
+        own = [reply for reply in done.replies if reply.client in judged]
+        local = self.driver.evaluate_own(own, self._received(before, [reply.client for reply in own]))
         domains = self.experiment.layout.domains
         return round_record(done, judged, local, domains, time.perf_counter() - started)
 
@@ -227,13 +229,17 @@ class _Run:
         sent = {client: self.experiment.rule.send(before, client) for client in clients}
         return {client: models[SERVER] for client, models in sent.items() if SERVER in models}
 
-    def _deployed(self, state: ServerState) -> Mapping[ClientId, Weights]:
-        rule = self.experiment.rule
-        return {client: rule.deployed(state, client) for client in self.experiment.layout.clients}
+    def _judges(self, round_: int) -> Sequence[ClientId]:
+        parts = self.experiment
+        return parts.judging.sample(parts.layout.clients, parts.spec.seed, round_)
+
+    def _deployed(self, state: ServerState, clients: Iterable[ClientId]) -> Mapping[ClientId, Weights]:
+        return {client: self.experiment.rule.deployed(state, client) for client in clients}
 
     def _record(self, record: RoundRecord, state: ServerState) -> None:
         """Complete a record and hand it on; the first one of a resumed run says where bits may differ."""
         record = with_verdicts(record, self.records, self.experiment.spec.select)
+        record = replace(record, clients=compact(record.clients))
         texts = [*record.warnings, *(f"{c}: {why}" for c, why in record.failures.items())]
         record, self.differences = replace(record, warnings=(*self.differences, *record.warnings)), ()
         self.records.append(record)
