@@ -20,7 +20,7 @@ from fedscal.core.convert import dump
 from fedscal.core.errors import ModelRefused
 from fedscal.core.lazy import np
 from fedscal.core.types import ClientId
-from fedscal.experiment.records import ClientRecord
+from fedscal.experiment.records import ClientRecord, RoundRecord
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -48,7 +48,7 @@ class ClientTable(Mapping[ClientId, ClientRecord]):
         """Return the same clients as columns."""
         columns = _columns(clients)
         file = io.BytesIO()
-        np.savez_compressed(file, **columns)
+        np.savez_compressed(file, **columns)  # type: ignore[arg-type]
         return cls(file.getvalue())
 
     def __getitem__(self, client: ClientId) -> ClientRecord:
@@ -161,11 +161,14 @@ def last_epoch(clients: Mapping[ClientId, ClientRecord], name: str) -> Sequence[
     return [row.epochs[-1].get(name, math.nan) if row.epochs else math.nan for row in clients.values()]
 
 
-def client_domains(clients: Mapping[ClientId, ClientRecord]) -> dict[ClientId, str]:
-    """Return the domain of every client."""
-    if isinstance(clients, ClientTable):
-        return dict(zip(clients, clients.domains, strict=True))
-    return {client: row.domain for client, row in clients.items()}
+def client_domains(record: RoundRecord) -> dict[ClientId, str]:
+    """Return the domain of every client, of many without making them."""
+    clients = record.clients
+    return (
+        dict(zip(clients, clients.domains, strict=True))
+        if isinstance(clients, ClientTable)
+        else record.domains
+    )
 
 
 def _columns(clients: Mapping[ClientId, ClientRecord]) -> dict[str, npt.NDArray[Any]]:

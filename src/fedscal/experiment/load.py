@@ -65,9 +65,7 @@ class Run:
     @cached_property
     def clients(self) -> Mapping[str, str]:
         """The domain of each client, by domain and then by name, ``a-2`` before ``a-10``."""
-        known = {
-            client: domain for line in self.rounds for client, domain in client_domains(line.clients).items()
-        }
+        known = {client: domain for line in self.rounds for client, domain in client_domains(line).items()}
         return dict(sorted(known.items(), key=lambda item: (natural(item[1]), natural(item[0]))))
 
     def fact(self, key: str) -> str:

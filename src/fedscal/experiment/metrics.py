@@ -264,7 +264,7 @@ def own_models(records: Sequence[RoundRecord]) -> Scores:
     latest: dict[ClientId, float] = {}
     where: dict[ClientId, str] = {}
     for record in records:
-        where |= client_domains(record.clients)
+        where |= client_domains(record)
         known = zip(record.clients, column(record.clients, "local_accuracy"), strict=True)
         latest |= {client: accuracy for client, accuracy in known if not math.isnan(accuracy)}
     return by_domain(latest, where)

@@ -8,6 +8,7 @@ batch with whom, and so the number of workers, then decides nothing.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 
 import torch
@@ -31,8 +32,9 @@ def predict_together(
             continue
         batch = torch.cat([part for client in group for part in images[client].split(_ROWS)])
         made = predict(network, _filled(batch), view, _ROWS)
-        rows = torch.arange(len(batch)).split(sizes)
-        yield from ((client, made[own]) for client, own in zip(group, rows, strict=True))
+        ends = list(itertools.accumulate(sizes, initial=0))
+        for client, begin, end in zip(group, ends, ends[1:], strict=False):
+            yield client, made[torch.arange(begin, end)]
 
 
 def _groups(sizes: Mapping[ClientId, int]) -> Iterator[list[ClientId]]:
