@@ -98,6 +98,7 @@ def warm_up() -> None:
                 contextlib.suppress(SystemExit),
             ):
                 fedscal.cli.main()
+    tempfile.tempdir = None  # a child may have another
 
 
 def fork(request: dict[str, Any]) -> int:
