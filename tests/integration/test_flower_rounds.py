@@ -20,6 +20,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fedscal.core.errors import DataRefused, ModelRefused, TooFewClients, UsageError
+from fedscal.core.types import Metrics, Weights
 from fedscal.experiment.announcer import Announcer, read_progress
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec
@@ -56,14 +57,14 @@ def test_only_the_sites_that_judge_are_asked(
     grid: LocalGrid, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of three sites all judge in rounds 0 and 4, one in round 2, and nobody in rounds 1 and 3."""
-    real, asked = SiteService._evaluate, 0
+    real, asked = SiteService._judge, 0
 
-    def counted(self: SiteService, request: Request, transport: str) -> Checked:
+    def counted(self: SiteService, request: Request, model: Weights) -> tuple[Metrics, int]:
         nonlocal asked
         asked += 1
-        return real(self, request, transport)
+        return real(self, request, model)
 
-    monkeypatch.setattr(SiteService, "_evaluate", counted)
+    monkeypatch.setattr(SiteService, "_judge", counted)
     keys = {"method": "fedloa", "rounds": 4, "judge_clients": 1, "judge_every": 2}
     run(grid, tmp_path / "run", world, **keys)
     assert asked == 3 + 1 + 3
@@ -105,7 +106,7 @@ def test_a_resumed_run_has_the_same_bits_though_a_site_had_gone_on(
     monkeypatch.setattr(SiteService, "_train", killed)
     with pytest.raises(KeyboardInterrupt):
         run(grid, tmp_path / "run", world, method="fedmoon", rounds=3)
-    assert [line["round"] for line in rows(tmp_path / "run")] == [0, 1]
+    assert [line["round"] for line in rows(tmp_path / "run")] == [0]  # round 1 is merged, not judged
     # New services: what a site remembers is on its disk.
     fresh = LocalGrid({n: site_service(tmp_path / f"state-{site}") for n, site in enumerate(SITES, 1)})
     run(fresh, tmp_path / "run", world, resume=True)
