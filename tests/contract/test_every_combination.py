@@ -15,6 +15,7 @@ from fedscal.core import weights
 from fedscal.core.spool import Spool
 from fedscal.core.types import ClientId, Failure, Package, Reply
 from fedscal.experiment.checkpoint import Checkpoints
+from fedscal.experiment.records import MergedRound
 from fedscal.methods import ADAPTATIONS, METHODS, build_objective, build_rule
 from fedscal.runtime.local import LocalDriver
 from fedscal.runtime.messages import (
@@ -119,7 +120,7 @@ class Play:
         for done in federate(rule, driver, state, SCHEDULE, seed=0):
             yield done
             if folder and kept:
-                kept.save(done.index, done.state)
+                kept.save(MergedRound(round=done.index), done.state)
                 return
 
     def resumed(self, executors: Callable[[], Sequence[Executor]], folder: Path) -> Round:
@@ -135,7 +136,7 @@ class Play:
             done = next(
                 federate(rule, driver, found.state, SCHEDULE, seed=0, after=found.round, storage=on_disk)
             )
-            kept.save(done.index, done.state)
+            kept.save(MergedRound(round=done.index), done.state)
         return done
 
 
