@@ -51,7 +51,7 @@ def test_a_method_with_its_terms_off_is_fedloa(
         more(["method=fedprox", "mu=0.1"]),
         ["method=fedmoon"],
         more(["method=fedloa", "seed=1"]),
-        more(["method=fedloa", "beta=0"]),
+        ["method=fedloa", "beta=0"],
     ],
     ids=" ".join,
 )
