@@ -126,6 +126,14 @@ def test_finite_numbers_whose_sum_is_not_are_finite() -> None:
     assert weights.first_not_finite({"a": torch.full((9,), 1e300, dtype=torch.float64)}) is None
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_distance_leaves_both_models_as_they_are(dtype: torch.dtype) -> None:
+    a, b = {"w": torch.tensor([3.0, 1.0], dtype=dtype)}, {"w": torch.tensor([0.0, 5.0], dtype=dtype)}
+    before = weights.digest(a), weights.digest(b)
+    assert weights.distance(a, b) == 5
+    assert (weights.digest(a), weights.digest(b)) == before
+
+
 @given(state_dicts())
 def test_bytes_round_trip(state: dict[str, Tensor]) -> None:
     back = weights.from_bytes(weights.to_bytes(state), "here")
