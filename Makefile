@@ -94,6 +94,7 @@ bench: .venv/runtime ## seconds of a round against the bare passes that it needs
 	$(BIN)/python -m benchmarks.rounds
 	$(BIN)/python -m benchmarks.images
 	$(BIN)/python -m benchmarks.scale
+	$(BIN)/python -m benchmarks.small_clients
 
 clean: ## remove the environment, caches and demo runs
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* dist runs/demo
