@@ -95,6 +95,7 @@ bench: .venv/runtime ## seconds of a round against the bare passes that it needs
 	$(BIN)/python -m benchmarks.images
 	$(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.small_clients
+	$(BIN)/python -m benchmarks.judging
 
 clean: ## remove the environment, caches and demo runs
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* dist runs/demo
