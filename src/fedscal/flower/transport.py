@@ -20,6 +20,8 @@ from fedscal.runtime.messages import FAILED, Frame
 
 _FIRST_POLL, _LAST_POLL = 0.1, 1.0
 """Seconds between two polls for responses: short at first, for a short job, then longer."""
+_LOOK = 2.0
+"""Seconds between two looks for nodes that were restarted: every request is work for SuperLink."""
 _ERRORS = {5: "its machine is gone", 8: "its process ended; out of memory?", 3: "its answer was lost"}
 """What Flower's error codes mean for us."""
 _MESSAGE_TYPES = {
@@ -69,7 +71,8 @@ class GridTransport:
             else:
                 yield name, Failure(name, "the request could not be sent")
         del encode
-        end, pause = time.monotonic() + timeout, _FIRST_POLL
+        looked = time.monotonic()
+        end, pause = looked + timeout, _FIRST_POLL
         while pending and time.monotonic() < end:
             for sent, name in list(pending.items()):
                 response = self._poll(sent, name, read)
@@ -77,9 +80,11 @@ class GridTransport:
                     mark("read", name)
                     del pending[sent]
                     yield name, response
-            for name in self._restarted(nodes, pending.values(), started):
-                pending = {sent: other for sent, other in pending.items() if other != name}
-                yield name, Failure(name, "was restarted in the middle of its work")
+            if pending and time.monotonic() - looked > _LOOK:
+                looked = time.monotonic()
+                for name in self._restarted(nodes, pending.values(), started):
+                    pending = {sent: other for sent, other in pending.items() if other != name}
+                    yield name, Failure(name, "was restarted in the middle of its work")
             if pending:
                 time.sleep(pause)
                 pause = min(_LAST_POLL, pause * 1.2)
@@ -94,7 +99,7 @@ class GridTransport:
         self, nodes: Mapping[str, int], pending: Collection[str], started: Mapping[int, str]
     ) -> list[str]:
         """Return who lost our request: of a node that is back soon enough, Flower reports no error."""
-        now = self._starts() if pending else {}
+        now = self._starts()
         return [
             name for name in pending if now.get(nodes[name], started[nodes[name]]) != started[nodes[name]]
         ]
