@@ -37,7 +37,7 @@ from fedscal.flower import launch, processes
 from fedscal.flower.demo import federation
 
 DATA = {"benchmark": "digits", "source": "mnist"}
-KEYS = {"participation": 1, "rounds": 4, "local_epochs": 1}
+KEYS = {"method": "fedscal", "participation": 1, "rounds": 4, "local_epochs": 1}
 LIMITS = {"wait": 600, "round-timeout": 600}
 
 
@@ -62,7 +62,7 @@ def seconds(records: Sequence[RoundRecord]) -> dict[str, float]:
     }
 
 
-def legs(path: Path, rounds: int) -> dict[str, tuple[float, float]]:
+def legs(path: Path) -> dict[str, tuple[float, float]]:
     """Return the seconds of every leg in the rounds of a deployment: the mean over sites, and the longest."""
     waves: list[dict[tuple[str, str], float]] = []
     for line in path.read_text().splitlines():
@@ -71,7 +71,7 @@ def legs(path: Path, rounds: int) -> dict[str, tuple[float, float]]:
             waves.append({("begun", ""): mark["time"]})
         elif waves:
             waves[-1][mark["what"], mark["who"]] = mark["time"]
-    trained = [wave for wave in waves if len(wave) > 1][-1 - rounds : -1]  # the last one only judges
+    trained = [wave for wave in waves if any(what == "train" for what, _ in wave)]
     found: dict[str, tuple[float, float]] = {}
     for leg, (start, end, _) in LEGS.items():
         spent = [
@@ -158,7 +158,7 @@ def main() -> None:
             beside(Path(other), [word for word in sys.argv[1:] if not word.startswith("other=")])
         if path.exists() and trace != "no":
             print("\n| leg | whose | mean | longest |\n|---|---|---:|---:|")
-            for leg, (mean, longest) in legs(path, len(directory.rounds()) - 1).items():
+            for leg, (mean, longest) in legs(path).items():
                 print(f"| {leg} | {LEGS[leg][2]} | {mean:.2f} | {longest:.2f} |")
 
 

@@ -64,10 +64,8 @@ class GridTransport:
         pending: dict[str, str] = {}
         started = dict.fromkeys(nodes.values(), "") | (self._starts() if nodes else {})
         for name, node in nodes.items():  # one by one: a whole round's models at once would fill memory
-            pushed = list(self.grid.push_messages([_message(encode(name), node, timeout)]))
-            mark("sent", name)
-            if pushed and pushed[0]:
-                pending[pushed[0]] = name
+            if sent := self._push(name, node, encode(name), timeout):
+                pending[sent] = name
             else:
                 yield name, Failure(name, "the request could not be sent")
         del encode
@@ -90,6 +88,13 @@ class GridTransport:
                 pause = min(_LAST_POLL, pause * 1.2)
         for name in pending.values():
             yield name, TimedOut(name, f"did not answer within {timeout:g} s")
+
+    def _push(self, name: str, node: int, frame: Frame, timeout: float) -> str | None:
+        """Send a request; return the message's number, if it could be sent."""
+        mark(frame.header["kind"], name)
+        pushed = list(self.grid.push_messages([_message(frame, node, timeout)]))
+        mark("sent", name)
+        return pushed[0] if pushed else None
 
     def _starts(self) -> dict[int, str]:
         """Return when each connected node was started, as far as Flower knows."""
