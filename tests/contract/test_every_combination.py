@@ -57,11 +57,11 @@ PAIRS = [
 
 def site(method: str, adaptation: str) -> ClientService:
     return ClientService(
-        data={client: client_data(9, seed) for seed, client in enumerate(CLIENTS)},
+        data={client: client_data(6, seed) for seed, client in enumerate(CLIENTS)},
         labels={},
         network=tiny_network(seed=7),
         objective=build_objective(method, adaptation, {}),
-        training=Training(epochs=2, batch_size=4),
+        training=Training(epochs=1, batch_size=4),
         seed=0,
         describe=METHODS[method].profile,
     )
