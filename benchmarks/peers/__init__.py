@@ -1,0 +1,1 @@
+"""The same round in other frameworks, beside ours: ``python -m benchmarks.peers``."""
