@@ -1,4 +1,4 @@
-"""The job in this package, as an adaptation of FedLoA: ``python -m benchmarks.peers.in_fedscal CLIENTS``.
+"""The job in this package, as an adaptation of FedLoA: ``python -m benchmarks.same_job.in_fedscal CLIENTS``.
 
 The round loop and the local driver are those of a run, with the spool of its replies on disk.
 """
@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from benchmarks.peers import job
+from benchmarks.same_job import job
 from fedscal import RunSpec, losses
 from fedscal.core.weights import snapshot
 from fedscal.data.tensors import keep_tensors

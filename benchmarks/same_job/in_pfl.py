@@ -1,4 +1,4 @@
-"""The job in pfl-research: ``python -m benchmarks.peers.in_pfl CLIENTS``.
+"""The job in pfl-research: ``python -m benchmarks.same_job.in_pfl CLIENTS``.
 
 It averages trained parameters alone, where the others average the statistics of BatchNorm too.
 """
@@ -20,7 +20,7 @@ from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 
-from benchmarks.peers import job
+from benchmarks.same_job import job
 
 
 class Model(nn.Module):
@@ -61,12 +61,7 @@ def main() -> None:
     """Play two rounds; say how long the second took."""
     clients, watch = job.clients(), Watch()
     module = Model()
-    local = {"momentum": job.MOMENTUM, "weight_decay": job.DECAY, "nesterov": True}
-    model = PyTorchModel(
-        module,
-        lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, **local),
-        torch.optim.SGD(module.parameters(), lr=1.0),
-    )
+    model = PyTorchModel(module, job.optimizer, torch.optim.SGD(module.parameters(), lr=1.0))
     data = FederatedDataset(user, get_user_sampler("minimize_reuse", list(range(clients))))
     FederatedAveraging().run(
         # It evaluates in every round whose number can be divided by the frequency: in round 0, no more.

@@ -1,4 +1,4 @@
-"""The job in Flower's simulation, by Ray: ``python -m benchmarks.peers.in_flower CLIENTS ACTORS``."""
+"""The job in Flower's simulation, by Ray: ``python -m benchmarks.same_job.in_flower CLIENTS ACTORS``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
-from benchmarks.peers import job
+from benchmarks.same_job import job
 from fedscal.models.network import Network
 
 
@@ -83,6 +83,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from benchmarks.peers import in_flower  # Ray's processes find what they run by its module's name
+    from benchmarks.same_job import in_flower  # Ray's processes find what they run by its module's name
 
     in_flower.main()

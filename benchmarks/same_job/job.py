@@ -11,7 +11,9 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,14 +74,14 @@ def loss(model: Network, images: Tensor, draws: torch.Generator) -> Tensor:
     return prediction_entropy(model(VIEWS.weak(images, draws)).logits)
 
 
-def optimizer(model: Network, lr: float = LR) -> torch.optim.SGD:
+def optimizer(parameters: Iterable[Any], lr: float = LR) -> torch.optim.SGD:
     """Return what a client makes its step by."""
-    return torch.optim.SGD(model.parameter_groups(lr), momentum=MOMENTUM, weight_decay=DECAY, nesterov=True)
+    return torch.optim.SGD(parameters, lr=lr, momentum=MOMENTUM, weight_decay=DECAY, nesterov=True)
 
 
 def step(model: Network, images: Tensor, draws: torch.Generator) -> None:
     """Train a client: one epoch, which is one batch."""
-    descent = optimizer(model)
+    descent = optimizer(model.parameter_groups(LR))
     loss(model, images, draws).backward()  # type: ignore[no-untyped-call]
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     torch.nn.utils.clip_grad_norm_(parameters, CLIP)

@@ -2,8 +2,8 @@
 
     python -m benchmarks.peers 10 100 1000 --flower-env DIR --pfl-env DIR
 
-``benchmarks/peers/job.py`` is what every client does. DIR is a virtual environment with a framework and this
-package in it; the frameworks are no dependencies of ours, and one that is not given is left out:
+``benchmarks/same_job/job.py`` is what every client does. DIR is a virtual environment with a framework and
+this package in it; the frameworks are no dependencies of ours, and one that is not given is left out:
 
     python -m venv DIR
     DIR/bin/pip install --constraint constraints.txt . 'flwr[simulation]'      # Flower and Ray
@@ -24,8 +24,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -34,7 +34,7 @@ from rich.table import Table
 from benchmarks.tree import memory
 
 SIZES = (10, 100, 1_000)
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[1]
 _LOOK = 0.2
 """Seconds between two looks at the memory."""
 _QUIET = {
@@ -68,7 +68,7 @@ class Row:
 
 def measured(framework: Framework, clients: int) -> Row:
     """Let a framework play the job in a process of its own."""
-    command = [str(framework.python), "-m", f"benchmarks.peers.{framework.module}", str(clients)]
+    command = [str(framework.python), "-m", f"benchmarks.same_job.{framework.module}", str(clients)]
     with tempfile.TemporaryDirectory() as home, tempfile.TemporaryFile("w+") as told:
         environment = {**os.environ, **_QUIET, "PYTHONPATH": f"{_ROOT / 'src'}:{_ROOT}", "FLWR_HOME": home}
         process = subprocess.Popen(
@@ -96,31 +96,38 @@ def frameworks(flower: Path | None, pfl: Path | None) -> Iterator[Framework]:
         yield Framework("pfl-research", pfl / "bin" / "python", "in_pfl")
 
 
+def compared(sizes: Sequence[int], others: Sequence[Framework]) -> Iterator[tuple[int, Framework, Row, str]]:
+    """Yield rows by number of clients: ours, and after it another's, with how much faster ours is."""
+    ours = Framework("fedscal", Path(sys.executable), "in_fedscal")
+    for clients in sizes:
+        for other in others:
+            own = measured(ours, clients)
+            yield clients, ours, own, ""
+            row = measured(other, clients)
+            yield clients, other, row, f"{row.computing / own.computing:.2f}"
+        if not others:
+            yield clients, ours, measured(ours, clients), ""
+
+
 def main() -> None:
-    """Print a table."""
+    """Print a table, and the raw numbers as they come."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers")
-    parser.add_argument("clients", type=int, nargs="*")
+    parser.add_argument("clients", type=int, nargs="*", default=SIZES)
     parser.add_argument("--flower-env", type=Path)
     parser.add_argument("--pfl-env", type=Path)
     given = parser.parse_args()
-    ours = Framework("fedscal", Path(sys.executable), "in_fedscal")
-    others = list(frameworks(given.flower_env, given.pfl_env))
     console = Console(width=140)
     for name, place in (("Flower", given.flower_env), ("pfl-research", given.pfl_env)):
         if not place:
             console.print(f"{name} is left out: no environment is given")
-    columns = ("start s", "wall s", "computing s", "clients a computing s", "ours against it", "peak MB")
+    columns = ("start s", "wall s", "computing s", "clients a computing s", "ours / theirs", "peak MB")
     table = Table("clients", "framework", *columns)
-    for clients in given.clients or SIZES:
-        for framework in others or [ours]:
-            own = measured(ours, clients)
-            pairs = {ours: own} if framework == ours else {ours: own, framework: measured(framework, clients)}
-            for shown, row in pairs.items():
-                ratio = "" if shown == ours else f"{row.computing / own.computing:.2f}"
-                numbers = (f"{row.start:.1f}", f"{row.wall:.2f}", f"{row.computing:.2f}")
-                rate = f"{clients / row.computing:.0f}"
-                table.add_row(f"{clients:,}", shown.name, *numbers, rate, ratio, f"{row.megabytes:.0f}")
-                print(json.dumps({"clients": clients, "framework": shown.name, **vars(row)}), file=sys.stderr)
+    others = list(frameworks(given.flower_env, given.pfl_env))
+    for clients, framework, row, ratio in compared(given.clients, others):
+        print(json.dumps({"clients": clients, "framework": framework.name, **asdict(row)}), file=sys.stderr)
+        numbers = (f"{row.start:.1f}", f"{row.wall:.2f}", f"{row.computing:.2f}")
+        rate = f"{clients / row.computing:.0f}"
+        table.add_row(f"{clients:,}", framework.name, *numbers, rate, ratio, f"{row.megabytes:.0f}")
     console.print(table)
 
 

@@ -1,1 +1,0 @@
-"""The same round in other frameworks, beside ours: ``python -m benchmarks.peers``."""
