@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from harness import once
 from hypothesis import settings
 from torch import Tensor
 
@@ -32,15 +33,18 @@ _DOMAINS = ("plain", "dim", "dark")
 
 
 @pytest.fixture(scope="session")
-def built_benchmarks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built_benchmarks(shared: Path) -> Path:
     """Build every registered benchmark once, icons from generated drawings; return the cache directory."""
-    directory = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDSCAL_CACHE", str(directory))
-        icon_packages.write_archives()
-        for row in BENCHMARKS.values():
-            cache.prepare(row)
-    return directory
+    directory = shared / "benchmarks"
+
+    def build() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("FEDSCAL_CACHE", str(directory))
+            icon_packages.write_archives()
+            for row in BENCHMARKS.values():
+                cache.prepare(row)
+
+    return once(directory, build)
 
 
 @pytest.fixture

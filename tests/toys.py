@@ -14,6 +14,7 @@ from fedscal.core.types import (
     ClientId,
     Failure,
     Images,
+    Judged,
     Memory,
     Metrics,
     Package,
@@ -205,6 +206,9 @@ class FakeDriver:
 
     def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
         return {client: {} for client in models}
+
+    def judge(self, models: Mapping[ClientId, Weights], then: Judged) -> None:
+        then(self.evaluate(models), 0.0)
 
     def compare(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, float]:
         return {}

@@ -15,6 +15,7 @@ from fedscal.core import weights
 from fedscal.core.spool import Spool
 from fedscal.core.types import ClientId, Failure, Package, Reply
 from fedscal.experiment.checkpoint import Checkpoints
+from fedscal.experiment.records import MergedRound
 from fedscal.methods import ADAPTATIONS, METHODS, build_objective, build_rule
 from fedscal.runtime.local import LocalDriver
 from fedscal.runtime.messages import (
@@ -56,11 +57,11 @@ PAIRS = [
 
 def site(method: str, adaptation: str) -> ClientService:
     return ClientService(
-        data={client: client_data(9, seed) for seed, client in enumerate(CLIENTS)},
+        data={client: client_data(6, seed) for seed, client in enumerate(CLIENTS)},
         labels={},
         network=tiny_network(seed=7),
         objective=build_objective(method, adaptation, {}),
-        training=Training(epochs=2, batch_size=4),
+        training=Training(epochs=1, batch_size=4),
         seed=0,
         describe=METHODS[method].profile,
     )
@@ -119,7 +120,7 @@ class Play:
         for done in federate(rule, driver, state, SCHEDULE, seed=0):
             yield done
             if folder and kept:
-                kept.save(done.index, done.state)
+                kept.save(MergedRound(round=done.index), done.state)
                 return
 
     def resumed(self, executors: Callable[[], Sequence[Executor]], folder: Path) -> Round:
@@ -135,7 +136,7 @@ class Play:
             done = next(
                 federate(rule, driver, found.state, SCHEDULE, seed=0, after=found.round, storage=on_disk)
             )
-            kept.save(done.index, done.state)
+            kept.save(MergedRound(round=done.index), done.state)
         return done
 
 

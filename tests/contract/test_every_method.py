@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
+from test_every_combination import PAIRS
 from torch import Tensor
 
 from fedscal.client.step import Forward, Models, Step
@@ -28,12 +30,6 @@ COUNT = 8
 CLIENTS = ("a", "b", "c")
 DATA = client_data(COUNT)
 TRAINING = Training(epochs=2, batch_size=4)
-PAIRS = [
-    pytest.param(method, adaptation, id=f"{method}-{adaptation}")
-    for method in METHODS
-    for adaptation in ADAPTATIONS
-    if learns(method, adaptation)
-]
 TEACHING = [adaptation for adaptation in ADAPTATIONS if adaptation != "none"]
 REGULARIZERS = sorted(
     {part for row in METHODS.values() for part in row.regularizers}, key=lambda part: part.__name__
@@ -187,6 +183,7 @@ def test_a_term_survives_predictions_that_are_all_certain_of_one_class(term: Ter
         assert gradient is None or torch.isfinite(gradient)
 
 
+@cache
 def package(method: str) -> Package:
     """Return what the method's server sends client a in its second round; every other client stood still."""
     rule, source = build_rule(method, {}), weights.snapshot(tiny_network().state_dict())
@@ -205,14 +202,11 @@ def package(method: str) -> Package:
     return Package(2, 0.05, rule.send(state, "a"))
 
 
-PACKAGES = {method: package(method) for method in METHODS}
-
-
 def update(
     objective: Objective, memory: Memory, network: Network | None = None, method: str = "fedloa"
 ) -> tuple[Reply, Memory]:
     return local_update(
-        PACKAGES[method], memory, DATA, objective, TRAINING, Streams(0, "a", 1), network or tiny_network()
+        package(method), memory, DATA, objective, TRAINING, Streams(0, "a", 1), network or tiny_network()
     )
 
 
@@ -237,7 +231,7 @@ def test_an_update_is_finite_moves_the_model_and_repeats_bit_for_bit(method: str
     assert weights.digest(weights.flatten(kept)) == weights.digest(weights.flatten(kept_again))
     assert all(torch.isfinite(torch.tensor(value)) for epoch in first.epochs for value in epoch.values())
     assert first.epochs[0].keys() - {"entropy"} == {"loss", *objective.recorded}
-    waited_for = build_rule(method, {}).reports(PACKAGES[method].models)
+    waited_for = build_rule(method, {}).reports(package(method).models)
     assert weights.unlike(weights.flatten(first.reports), weights.flatten(waited_for)) is None
 
 
@@ -245,7 +239,7 @@ def test_an_update_is_finite_moves_the_model_and_repeats_bit_for_bit(method: str
 def test_an_update_leaves_package_memory_and_images_untouched(method: str, adaptation: str) -> None:
     objective = build_objective(method, adaptation, {})
     memory, images = remembered(objective, method), tensor_of(DATA.images).clone()
-    groups = (PACKAGES[method].models, memory)
+    groups = (package(method).models, memory)
     before = [weights.digest(weights.flatten(group)) for group in groups]
     update(objective, memory, tiny_network(seed=5), method)
     assert [weights.digest(weights.flatten(group)) for group in groups] == before
@@ -258,8 +252,8 @@ def test_the_head_moves_only_where_the_method_trains_it(method: str, adaptation:
     network.freeze_head(objective.trains_head)  # as another objective may have left it
     head = update(objective, {}, network, method)[0].weights["head.weight"]
     start = weights.snapshot(tiny_network().state_dict())["head.weight"]
-    if METHODS[method].rule.trains and "server" in PACKAGES[method].models:
-        start = PACKAGES[method].models["server"]["head.weight"]
+    if METHODS[method].rule.trains and "server" in package(method).models:
+        start = package(method).models["server"]["head.weight"]
         assert torch.equal(head, start) is not METHODS[method].trains_head
 
 

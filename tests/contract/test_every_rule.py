@@ -14,6 +14,7 @@ from fedscal.core import weights
 from fedscal.core.options import options_of
 from fedscal.core.types import Package, Reply, Weights
 from fedscal.experiment.checkpoint import Checkpoints
+from fedscal.experiment.records import MergedRound
 from fedscal.experiment.spec import RunSpec
 from fedscal.methods import METHODS, build_rule
 from fedscal.server.rule import Briefing, ServerRule, ServerState
@@ -166,7 +167,7 @@ def test_what_the_server_keeps_about_a_client_is_read_from_old_checkpoints() -> 
 
 def test_the_state_survives_being_written(rule: ServerRule, tmp_path: Path) -> None:
     state = second_round(rule)
-    Checkpoints(tmp_path).save(2, state)
+    Checkpoints(tmp_path).save(MergedRound(round=2), state)
     found = Checkpoints(tmp_path).latest()
     assert found
     back = found.state

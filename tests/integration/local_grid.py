@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -93,7 +94,7 @@ class LocalGrid(Grid):
         if isinstance(response, Error):
             return Message(response, reply_to=message)
         records = response if isinstance(response, RecordDict) else to_records(Frame(*response))
-        self.sent.append(records)
+        self.sent.append(copy.deepcopy(records))  # who reads a message empties it
         return Message(records, reply_to=message)
 
 

@@ -101,7 +101,7 @@ def test_a_killed_comparison_is_completed_by_repeating_the_command(
     assert len(list(out.glob("*/summary.json"))) == CELLS
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_an_interrupted_comparison_ends_with_its_runs_in_the_middle_of_a_round(
     fedscal: Zygote, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -156,19 +156,15 @@ def test_what_spans_several_runs_is_no_single_run(fedscal: Zygote, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_cell_named_twice_is_one_cell(fedscal: Zygote, cache: Path, tmp_path: Path) -> None:
-    words = [*TINY, "source=a", "rounds=1", "methods=source-only,source-only", "seeds=0,0"]
-    ended = fedscal("compare", *words, "--out", tmp_path / "grid", "--jobs", "2")
+def test_the_axes_may_come_from_the_environment_and_a_cell_named_twice_is_one_cell(
+    fedscal: Zygote, tmp_path: Path
+) -> None:
+    axes = {"FEDSCAL_METHODS": "source-only,source-only", "FEDSCAL_SEEDS": "0,0"}
+    words: Words = [*TINY, "source=a", "rounds=1", "--out", tmp_path / "grid", "--jobs", "2"]
+    ended = fedscal("compare", *words, env=axes)
     assert ended.code == 0, ended.err
     assert len(json.loads((tmp_path / "grid" / "comparison.json").read_text())) == 1
     assert not list(tmp_path.rglob("answers.json")), "the cells do not pay for what no page of them shows"
-
-
-@pytest.mark.slow
-def test_the_axes_may_come_from_the_environment(fedscal: Zygote, cache: Path, tmp_path: Path) -> None:
-    words: Words = [*TINY, "source=a", "rounds=1", "--out", tmp_path / "grid"]
-    ended = fedscal("compare", *words, env={"FEDSCAL_METHODS": "source-only", "FEDSCAL_SEEDS": "0"})
-    assert ended.code == 0, ended.err
 
 
 @pytest.mark.slow

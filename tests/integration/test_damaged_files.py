@@ -48,7 +48,9 @@ def _pickle(path: Path, canary: Path) -> None:
 
 DAMAGES = [_truncate, _empty, _flip, _delete, _pickle]
 Damage = Callable[[Path, Path], None]
-each_damage = pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__.strip("_"))
+more = partial(pytest.param, marks=pytest.mark.long)
+"""A case that the default suite leaves out: others of it show the same."""
+both_methods = pytest.mark.parametrize("method", ["fedmoon", more("fedscal")])
 
 
 def test_the_canary_sings(tmp_path: Path) -> None:
@@ -66,8 +68,17 @@ def _without_log(found: dict[str, bytes]) -> dict[str, bytes]:
     return {name: data for name, data in found.items() if name != "events.log"}
 
 
-@each_damage
-@pytest.mark.parametrize("kind", ["state.safetensors", "manifest.json", "memory"])
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    [
+        # Every damage and every kind; all pairs are in test-long.
+        (pytest.param if (row + column) % 2 == 0 else more)(
+            kind, damage, id=f"{kind}-{damage.__name__.strip('_')}"
+        )
+        for row, kind in enumerate(("state.safetensors", "manifest.json", "memory"))
+        for column, damage in enumerate(DAMAGES)
+    ],
+)
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_it_used(
     fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path], copy_of: Copy, kind: str, damage: Damage
 ) -> None:
@@ -158,7 +169,7 @@ def _way_out(error: str) -> list[str]:
     return shlex.split(error.partition("start anew: fedscal ")[2].partition(",")[0])
 
 
-@pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
+@both_methods
 @pytest.mark.parametrize("damage", RECORDS)
 def test_a_damaged_record_is_mended_from_the_last_whole_state_or_nothing_is_touched(
     fedscal: Zygote, tiny_runs: dict[str, Path], copy_of: Copy, method: str, damage: str
@@ -178,7 +189,7 @@ def test_a_damaged_record_is_mended_from_the_last_whole_state_or_nothing_is_touc
     assert _without_log(contents(run)) == _without_log(before), "it may still be mended by hand"
 
 
-@pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
+@both_methods
 def test_the_way_out_that_a_refused_run_names_works(
     fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path], copy_of: Copy, method: str
 ) -> None:
@@ -224,7 +235,7 @@ def test_without_checkpoints_finished_rounds_are_not_done_again_unasked(
     assert len(rows(run)) == 4
 
 
-@pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
+@both_methods
 def test_a_run_of_the_version_before_checksums_opens_resumes_and_reports(
     fedscal: Zygote, tiny_runs: dict[str, Path], copy_of: Copy, method: str
 ) -> None:
@@ -265,9 +276,11 @@ def copied_data(fedscal: Zygote, cache: Path) -> Path:
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
-        *(("model.safetensors", damage) for damage in DAMAGES),
+        ("model.safetensors", _flip),
+        ("model.safetensors", _pickle),
+        *(more("model.safetensors", damage) for damage in (_truncate, _empty, _delete)),
         ("model.json", _truncate),
-        ("model.json", _delete),
+        more("model.json", _delete),
     ],
 )
 def test_a_damaged_source_model_is_trained_again_and_never_used(
@@ -291,9 +304,9 @@ def test_a_damaged_source_model_is_trained_again_and_never_used(
     ("name", "damage"),
     [
         ("b.images.safetensors", _flip),
-        ("b.images.safetensors", _delete),
+        more("b.images.safetensors", _delete),
         ("b.images.safetensors", _pickle),
-        ("c.labels.safetensors", _flip),
+        more("c.labels.safetensors", _flip),
         ("manifest.json", _truncate),
     ],
 )

@@ -175,20 +175,23 @@ def test_a_site_that_comes_back_with_a_bad_handshake_is_missed_by_name(
 def test_numbers_of_a_model_that_cannot_be_are_replaced_by_the_last_ones(
     grid: LocalGrid, world: World, tmp_path: Path
 ) -> None:
-    changes: list[Tamper | None] = [
+    changes: list[Callable[[dict[str, Any]], dict[str, Any]] | None] = [
         None,
-        metric("snd", 1e9),
-        metric("average", 1.0),
-        lambda h, p: ({**h, "metrics": {}}, p),
+        lambda found: {**found, "snd": 1e9},
+        lambda found: {**found, "average": 1.0},
+        lambda found: {},
     ]
     bad = iter(changes)
 
     def tamper(header: Header, payload: bytes) -> Answer:
-        change = next(bad, None) if "metrics" in header and "examples" not in header else None
-        return change(header, payload) if change else (header, payload)
+        """Change what comes with a training, and what comes alone."""
+        judged = next((part for part in ("judged", "metrics") if part in header), "")
+        change = next(bad) if judged and (judged == "judged" or "examples" not in header) else None
+        return ({**header, judged: change(header[judged])} if change else header), payload
 
     grid.tamper[1] = tamper
     run(grid, tmp_path / "run", world, rounds=3)
+    assert list(bad) == []
     first, *others = rows(tmp_path / "run")
     for line in others:
         assert line["clients"]["a"]["stale"]

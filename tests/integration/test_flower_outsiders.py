@@ -188,6 +188,14 @@ def test_other_users_of_the_servers_machine_get_nothing_by_its_own_port(machines
         assert post(client, "/v1/runtime/pull-task-input") in (401, 403)
 
 
+def test_a_server_that_another_authority_vouches_for_is_refused(machines: Federation) -> None:
+    assert machines.start("keys", "keys", "others", "--sites", "a").wait(120) == 0
+    site = machines.site("a", keys=machines.folder / "others")
+    assert site.wait(120) == 2
+    assert "is refused by" in site.text
+    assert "Traceback" not in site.text
+
+
 # A server in the hands of somebody else: Flower's own executor in place of ours runs whatever is started.
 TAKEN_OVER = """
     from fedscal.flower import launch

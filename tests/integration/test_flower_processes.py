@@ -1,4 +1,7 @@
-"""A federation of real processes: SuperLink and three SuperNodes over TLS with registered keys."""
+"""A federation of real processes: SuperLink and three SuperNodes over TLS with registered keys.
+
+What a default run of the tests asks of such a federation is in ``test_flower_outsiders.py``: one is enough.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,9 @@ from flower_world import METHODS, World
 from harness import rows, summary
 from test_flower_rounds import assert_clean
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
-@pytest.mark.long
 def test_real_machines_change_no_bit_and_nothing_but_the_declared_leaves_a_site(
     machines: Federation, world: World, tmp_path: Path
 ) -> None:
@@ -41,7 +43,6 @@ def test_real_machines_change_no_bit_and_nothing_but_the_declared_leaves_a_site(
     )
 
 
-@pytest.mark.long
 def test_the_screen_is_for_people_and_the_noise_in_the_log(machines: Federation, tmp_path: Path) -> None:
     started = machines.run(tmp_path / "run", "rounds=1")
     assert started.wait(400) == 0, started.text
@@ -56,17 +57,8 @@ def test_the_screen_is_for_people_and_the_noise_in_the_log(machines: Federation,
     assert "--isolation" in (machines.folder / "fedscal-server" / "server.log").read_text()
 
 
-@pytest.mark.long
 def test_a_key_that_nobody_registered_is_refused(machines: Federation) -> None:
     assert machines.start("keys", "keys", "keys", "--sites", "stranger").wait(120) == 0
     stranger = machines.site("stranger", "--retry", 0)
     assert stranger.wait(120) != 0
     assert "does not know this site's key" in stranger.text
-
-
-def test_a_server_that_another_authority_vouches_for_is_refused(machines: Federation) -> None:
-    assert machines.start("keys", "keys", "others", "--sites", "a").wait(120) == 0
-    site = machines.site("a", keys=machines.folder / "others")
-    assert site.wait(120) == 2
-    assert "is refused by" in site.text
-    assert "Traceback" not in site.text

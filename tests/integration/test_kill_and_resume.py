@@ -52,7 +52,7 @@ def _begin_or_resume(run: Path, *words: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.15, pytest.param(1.0, marks=pytest.mark.long)])
+@pytest.mark.parametrize("share", [0.08, pytest.param(1.0, marks=pytest.mark.long)])
 def test_a_kill_at_any_write_leaves_a_run_that_ends_with_the_same_bits(
     fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path], share: float
 ) -> None:

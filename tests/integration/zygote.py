@@ -15,6 +15,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -67,7 +68,6 @@ def child(request: dict[str, Any]) -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
-    BENCHMARKS.update(tiny.benchmarks())
     if request["file_limit"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_limit"],) * 2)
     if request["die_at"]:
@@ -82,14 +82,23 @@ def child(request: dict[str, Any]) -> None:
 
 
 def warm_up() -> None:
-    """Let the command line import what it imports at its first use, which every child would repeat."""
-    sys.argv = ["fedscal", "keys", "--json"]
-    with (
-        open(os.devnull, "w") as nowhere,
-        contextlib.redirect_stdout(nowhere),
-        contextlib.suppress(SystemExit),
-    ):
-        fedscal.cli.main()
+    """Let the program import and prepare what it does at its first use, which every child would repeat.
+
+    That is modules of the command line and of a run, templates of the page, kernels that oneDNN makes.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["FEDSCAL_CACHE"] = os.path.join(folder, "cache")
+        BENCHMARKS.update(tiny.benchmarks())
+        short = ["pretrain_epochs=1", "rounds=1", "--quiet", "--out", os.path.join(folder, "run")]
+        for words in (["keys", "--json"], ["run", "benchmark=tiny", *short]):
+            sys.argv = ["fedscal", *words]
+            with (
+                open(os.devnull, "w") as nowhere,
+                contextlib.redirect_stdout(nowhere),
+                contextlib.suppress(SystemExit),
+            ):
+                fedscal.cli.main()
+    tempfile.tempdir = None  # a child may have another
 
 
 def fork(request: dict[str, Any]) -> int:

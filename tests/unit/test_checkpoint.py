@@ -11,6 +11,7 @@ import pytest
 from fedscal.core import weights
 from fedscal.core.errors import ModelRefused
 from fedscal.experiment.checkpoint import Checkpoints
+from fedscal.experiment.records import MergedRound
 from fedscal.server.rule import ServerState
 from toys import model
 
@@ -29,7 +30,7 @@ def play(store: Checkpoints, *rounds: int) -> None:
     for index in rounds:
         for client in ("a", "b") if index % 2 == 0 else ("a",):
             store.memories.put(client, index, {"previous": model(float(index))})
-        store.save(index, state(float(index)))
+        store.save(MergedRound(round=index), state(float(index)))
 
 
 def flip_a_bit(path: Path, at: int = -1) -> None:
@@ -62,7 +63,7 @@ def test_there_is_none_before_the_first(store: Checkpoints) -> None:
 
 def test_two_rounds_are_kept_by_number_not_by_name(store: Checkpoints) -> None:
     for index in (9998, 9999, 10000):
-        store.save(index, state(1.0))
+        store.save(MergedRound(round=index), state(1.0))
     assert {path.name for path in store.folder.glob("round-*")} == {"round-9999", "round-10000"}
     found = store.latest()
     assert found is not None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from sklearn.cluster import KMeans
-from sklearn.metrics import silhouette_score
 
 from fedscal.core.clusters import (
     by_silhouette,
@@ -27,6 +25,8 @@ def blobs(*shifts: float, count: int = 20) -> torch.Tensor:
 
 
 def test_k_means_finds_what_scikit_learn_finds() -> None:
+    from sklearn.cluster import KMeans
+
     points = blobs(0.0, 6.0, -6.0)
     oracle = torch.from_numpy(KMeans(3, n_init=10, random_state=0).fit(points.numpy()).cluster_centers_)
     ours = k_means(points, 3)
@@ -40,6 +40,8 @@ def test_k_means_survives_fewer_points_than_centres() -> None:
 
 @pytest.mark.parametrize("centres", [2, 5, 9])
 def test_restarted_k_means_is_as_good_as_scikit_learns(centres: int) -> None:
+    from sklearn.cluster import KMeans
+
     points = blobs(0.0, 2.0, -1.0, 4.0).double()
     labels = restarted_k_means(points, centres, drawn())
     inertia = sum(
@@ -69,6 +71,8 @@ def test_the_silhouette_by_hand() -> None:
 
 
 def test_the_silhouette_is_scikit_learns() -> None:
+    from sklearn.metrics import silhouette_score
+
     points = blobs(0.0, 2.0, -1.0).double()
     labels = nearest(points, k_means(points, 4))
     assert silhouette(points, labels) == pytest.approx(silhouette_score(points.numpy(), labels.numpy()))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+import tempfile
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,24 +23,52 @@ from fedscal.compare.grid import SINGULAR
 from fedscal.core.version import __version__
 from fedscal.experiment.spec import all_options
 
-HEAVY = """
-import atexit, os, sys
-atexit.register(lambda: print("imported:", *sorted({"torch", "numpy", "PIL", "flwr"} & set(sys.modules))))
-sys.argv[0] = "fedscal"
+FORKS = """
+import json, os, sys
+import typer.main
 from fedscal.cli import main
-main()
+
+def run(words, env, *files):
+    for number, name in enumerate(files, 1):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.argv = ["fedscal", *words]
+    code = 1
+    try:
+        main()
+    except SystemExit as ended:
+        code = ended.code or 0
+    finally:
+        print("imported:", *sorted({"torch", "numpy", "PIL", "flwr"} & set(sys.modules)))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+for line in sys.stdin:
+    pid = os.fork() or run(*json.loads(line))
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
+
+
+@cache
+def forks() -> subprocess.Popen[str]:
+    """Return a process that has imported the command line and forks it; it ends with the tests."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", FORKS], stdin=pipe, stdout=pipe, text=True)
 
 
 def fedscal(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in a process of its own, which says what it imported that is large."""
-    return subprocess.run(
-        [sys.executable, "-c", HEAVY, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "COLUMNS": "80", **env},
-    )
+    process = forks()
+    assert process.stdin
+    assert process.stdout
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / name for name in ("out", "err")]
+        request = [words, {**os.environ, "COLUMNS": "80", **env}, *map(str, files)]
+        print(json.dumps(request), file=process.stdin, flush=True)
+        code = int(process.stdout.readline())
+        return subprocess.CompletedProcess(words, code, *(file.read_text() for file in files))
 
 
 def group() -> Any:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
 
 from fedscal.client.terms.local_classifier import LocalClassifier, softmax_regression
 from fedscal.core.errors import ModelRefused
@@ -47,6 +46,8 @@ def test_samples_have_the_mean_and_variance_of_their_class() -> None:
 
 
 def test_the_local_classifier_is_scikit_learns_logistic_regression() -> None:
+    from sklearn.linear_model import LogisticRegression
+
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(90) % 3
     features = torch.randn(90, 4, generator=generator) + torch.eye(3, 4)[labels]

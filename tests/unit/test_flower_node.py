@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from inspect import signature
+from itertools import pairwise
+
 import pytest
 
 pytest.importorskip("flwr")
@@ -16,14 +20,17 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode import start_client_internal as node
 from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 
-from fedscal.flower.supernode import finish_tasks_without_message
+from fedscal.flower.patches import pull_soon
+from fedscal.flower.supernode import Naps, finish_tasks_without_message
+
+NAPS = Naps()
 
 
 @pytest.fixture
 def state(monkeypatch: pytest.MonkeyPatch) -> InMemoryNodeState:
     """A node's state, and Flower's function for receiving messages with ours around it."""
     monkeypatch.setattr(node, "_pull_and_store_message", node._pull_and_store_message)  # to be put back
-    finish_tasks_without_message()
+    finish_tasks_without_message(NAPS)
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # no message without them
     state = InMemoryNodeState(InMemoryObjectStore())
     state.set_node_id(7)
@@ -69,3 +76,42 @@ def test_the_task_of_a_message_that_does_not_come_is_ended(state: InMemoryNodeSt
 def test_the_task_of_a_message_that_comes_is_to_be_done(state: InMemoryNodeState) -> None:
     assert receive(state, stopped=False) == 1
     assert unfinished(state) == [TaskType.CLIENT_APP]
+
+
+def test_pauses_are_short_after_a_message_and_as_long_as_flower_s_when_none_comes(
+    state: InMemoryNodeState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept = list[float]()
+    monkeypatch.setattr("fedscal.flower.supernode.time.sleep", slept.append)
+    for _ in range(30):
+        NAPS.sleep(3)
+    assert slept[0] == 0.1
+    assert slept[-1] == 3
+    assert all(0 < later - earlier <= 0.2 * earlier + 1e-9 for earlier, later in pairwise(slept[:18]))
+    NAPS.sleep(0.5)
+    assert slept[-1] == 0.1, "for a reply there are pauses of its own"
+    assert receive(state, stopped=True) is None
+    NAPS.sleep(3)
+    assert slept[-1] == 3
+    assert receive(state, stopped=False) == 1
+    NAPS.sleep(3)
+    assert slept[-1] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("flwr.supernode.start_client_internal", "pull_objects"),
+        ("flwr.superlink.grid.http_grid", "pull_objects"),
+        ("flwr.supernode.runtime.run_clientapp", "pull_and_inflate_object_from_tree"),
+    ],
+)
+def test_a_part_that_is_on_its_way_is_asked_for_again_soon(
+    module: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flowers = getattr(import_module(module), name)
+    assert signature(flowers).parameters["initial_backoff"].default == 1
+    monkeypatch.setattr(f"{module}.{name}", flowers)  # to be put back
+    pull_soon(module, name)
+    ours = getattr(import_module(module), name)
+    assert (ours.func, ours.keywords) == (flowers, {"initial_backoff": 0.05})

@@ -46,8 +46,8 @@ def test_what_is_appended_is_read_and_hashed_line_by_line(journal: Journal) -> N
     record = journal.read()
     raw = journal.path.read_bytes().splitlines(keepends=True)
     assert (record.rounds, record.lines, record.trouble) == (ROUNDS, raw, "")
-    hashes = [record.sha256(count) for count in range(4)]
-    assert hashes == [files.sha256(b"".join(raw[: count + 1])) for count in range(4)]
+    hashes = [record.sha256(count) for count in range(5)]
+    assert hashes == [files.sha256(b"".join(raw[:count])) for count in range(5)]
     assert journal.sha256 == hashes[-1]
 
 
@@ -87,18 +87,18 @@ def test_lines_of_an_earlier_version_are_read_and_sealed_when_written_again(jour
     record = journal.read()
     assert record.rounds == ROUNDS
     journal.restart(record.lines)
-    assert journal.sha256 == record.sha256(len(record.lines) - 1) == files.sha256(journal.path.read_bytes())
+    assert journal.sha256 == record.sha256(len(record.lines)) == files.sha256(journal.path.read_bytes())
     assert journal.path.read_bytes().count(b'{"check": ') == 4
 
 
 def test_a_round_is_allowed_only_after_the_lines_that_it_was_saved_with(journal: Journal) -> None:
     record = journal.read()
-    for index in range(4):
-        record.require(index, record.sha256(index))
-        record.require(index, "")  # saved by an earlier version, which did not say
+    for count in range(5):
+        record.require(count, record.sha256(count))
+        record.require(count, "")  # saved by an earlier version, which did not say
     with pytest.raises(ModelRefused, match="line 5 is missing"):
-        record.require(4, "")
-    with pytest.raises(ModelRefused, match="is not what it was when round 2 was saved"):
+        record.require(5, "")
+    with pytest.raises(ModelRefused, match="is not what it was when a round was saved after line 2"):
         record.require(2, record.sha256(3))
 
 
@@ -109,7 +109,7 @@ def test_what_other_versions_add_stays_as_it_is(journal: Journal) -> None:
     raw = journal.path.read_bytes()
     record = journal.read()
     assert (len(record.rounds), record.trouble) == (5, "")
-    assert record.sha256(len(record.lines) - 1) == files.sha256(raw), (
+    assert record.sha256(len(record.lines)) == files.sha256(raw), (
         "of the bytes, however another program writes numbers"
     )
     journal.restart(record.lines)

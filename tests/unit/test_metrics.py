@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from typing import Any, cast
@@ -17,6 +18,7 @@ from fedscal.experiment.metrics import (
     collapsed,
     doubtful_source,
     left_out,
+    merged_round,
     outcome_of,
     round_record,
     selected_round,
@@ -28,6 +30,7 @@ from fedscal.experiment.metrics import (
 from fedscal.experiment.records import (
     NO_SCORES,
     ClientRecord,
+    MergedRound,
     RoundRecord,
     RoundScores,
     Scores,
@@ -190,7 +193,9 @@ def test_a_round_tells_who_took_part_and_who_failed() -> None:
         bytes_down={"sea-0": 100, "sea-1": 100},
         seconds=9.0,
     )
-    found = round_record(done, {client: judged() for client in DOMAINS}, {"sea-0": judged(77)}, DOMAINS, 1.0)
+    found = round_record(
+        merged_round(done, {"sea-0": judged(77)}, 2.0), {client: judged() for client in DOMAINS}, DOMAINS, 1.0
+    )
     assert found.accuracy.clients == Scores({"sea": 77.0})
     assert found.accuracy.server.average == 50.0
     assert found.failures == {"sea-1": "out of memory"}
@@ -200,9 +205,11 @@ def test_a_round_tells_who_took_part_and_who_failed() -> None:
     assert "drift" not in dump(found.clients["sea-1"])
     assert not {"both_wrong", "received_accuracy"} & dump(row).keys(), "nobody measured it"
     measured = {"sea-0": {**judged(77), "received_accuracy": 60.0, "both_wrong": 20.0}}
-    row = round_record(done, {client: judged() for client in DOMAINS}, measured, DOMAINS, 1.0).clients[
-        "sea-0"
-    ]
+    assert found.seconds == Seconds(adapt=9.0, evaluate=3.0)
+    merged = merged_round(done, measured, 2.0)
+    kept = convert(json.loads(json.dumps(dump(merged))), MergedRound)
+    assert dump(kept) == dump(merged), "as a checkpoint keeps it"
+    row = round_record(merged, {client: judged() for client in DOMAINS}, DOMAINS, 1.0).clients["sea-0"]
     assert (row.accuracy, row.received_accuracy, row.both_wrong) == (50, 60, 20)
     assert convert(dump(row), ClientRecord) == row
 

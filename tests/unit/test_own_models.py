@@ -10,6 +10,7 @@ import pytest
 from fedscal.core import files, weights
 from fedscal.core.errors import ModelRefused
 from fedscal.experiment.checkpoint import Checkpoints
+from fedscal.experiment.records import MergedRound
 from fedscal.runtime.own_models import StoredModel
 from fedscal.server.rounds import Round, Schedule, federate
 from fedscal.server.rule import Briefing, Isolated, ServerState
@@ -26,7 +27,7 @@ def played(folder: Path, rounds: int = 4) -> list[Round]:
     state = found.state if found else rule.init(Briefing(model(0.0), "w"))
     after = found.round if found else 0
     for one in federate(rule, FakeDriver(CLIENTS), state, SCHEDULE, 0, after, storage=store.storage):
-        store.save(one.index, one.state)
+        store.save(MergedRound(round=one.index), one.state)
         done.append(one)
         if one.index == rounds:
             break
@@ -76,7 +77,7 @@ def test_only_what_two_checkpoints_name_is_kept(tmp_path: Path) -> None:
     store = Checkpoints(tmp_path)
     found = store.latest()
     assert found
-    store.save(4, found.state)
+    store.save(MergedRound(round=4), found.state)
     named = {one.path.name for one in found.state.own.values() if isinstance(one, StoredModel)}
     assert named <= own_files(tmp_path)
     assert "client-00-0009.safetensors" not in own_files(tmp_path)
@@ -95,7 +96,7 @@ def test_one_that_was_damaged_sends_the_run_back_a_round(tmp_path: Path) -> None
 def test_a_checkpoint_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
     """There the models of single clients were among the server's."""
     store = Checkpoints(tmp_path)
-    store.save(1, ServerState({"source": model(0.0), "client-00": model(5.0)}))
+    store.save(MergedRound(round=1), ServerState({"source": model(0.0), "client-00": model(5.0)}))
     found = store.latest()
     assert found
     assert Isolated().deployed(found.state, "client-00")["w"].equal(model(5.0)["w"])

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
-from scipy.stats import gaussian_kde
 
 from fedscal.core.errors import UsageError
 from fedscal.paper import figures, tables
@@ -68,6 +67,8 @@ def test_a_density_has_all_of_its_mass_between_0_and_the_highest_entropy() -> No
 
 
 def test_far_from_the_ends_it_is_scipys_kernel_density() -> None:
+    from scipy.stats import gaussian_kde
+
     values, at = SPREAD + 20.0, np.linspace(20.5, 21.5, 7)
     assert density(values, at, 42.0) == pytest.approx(gaussian_kde(values)(at), rel=1e-9)
 

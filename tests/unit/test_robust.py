@@ -12,7 +12,7 @@ import torch
 
 from fedscal.core.errors import UsageError
 from fedscal.core.options import construct
-from fedscal.core.types import ClientId, Failure, Metrics, Package, Reply, Weights
+from fedscal.core.types import ClientId, Failure, Judged, Metrics, Package, Reply, Weights
 from fedscal.data.benchmark import Benchmark
 from fedscal.experiment.spec import RunSpec
 from fedscal.server import aggregation as robust
@@ -89,6 +89,9 @@ class Told:
 
     def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
         return {}
+
+    def judge(self, models: Mapping[ClientId, Weights], then: Judged) -> None:
+        then({}, 0.0)
 
 
 def one_round(rule: Average, **values: float) -> Round:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from fedscal.compare.significance import holm, sign_flip_p, sign_test_p, smallest_p, wilson
 
@@ -33,6 +32,8 @@ def test_the_order_of_the_pairs_does_not_matter() -> None:
 
 @pytest.mark.parametrize("count", [2, 5, 9, 12])
 def test_p_is_scipys(count: int) -> None:
+    from scipy import stats
+
     values = np.random.default_rng(count).normal(0.4, 1, count)
     oracle = stats.permutation_test(
         (values,), np.mean, permutation_type="samples", alternative="two-sided", n_resamples=np.inf
@@ -69,12 +70,16 @@ def test_holm_by_hand(given: list[float], corrected: list[float]) -> None:
 
 @pytest.mark.parametrize(("better", "worse"), [(5, 0), (0, 5), (3, 3), (7, 2), (0, 0), (40, 21)])
 def test_the_sign_test_is_scipys(better: int, worse: int) -> None:
+    from scipy import stats
+
     oracle = stats.binomtest(better, better + worse).pvalue if better + worse else 1.0
     assert sign_test_p(better, worse) == pytest.approx(oracle, abs=1e-12)
 
 
 @pytest.mark.parametrize(("right", "count"), [(0, 7), (7, 7), (8, 10), (131, 200)])
 def test_the_interval_is_scipys(right: int, count: int) -> None:
+    from scipy import stats
+
     oracle = stats.binomtest(right, count).proportion_ci(method="wilson")
     assert wilson(right, count) == pytest.approx((100 * oracle.low, 100 * oracle.high))
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from fedscal.client.descent import Descent
 from fedscal.client.step import Models, Step
 from fedscal.client.term import Need, Objective, State
 from fedscal.core import weights
@@ -21,7 +22,6 @@ from fedscal.models.statistics import SiteStatistics, load_at_site, predict_at_s
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.nn import Parameter
 
 
 @dataclass(frozen=True)
@@ -165,15 +165,11 @@ class _LocalRound:
     def train(self, models: Models) -> tuple[list[Metrics], list[State]]:
         """Train all local epochs; return their scalars, and the terms' states after the last batch."""
         training, data, network, objective = self.training, self.data, self.network, self.objective
-        optimizer = torch.optim.SGD(
-            network.parameter_groups(self.package.lr),
-            momentum=training.momentum,
-            weight_decay=training.weight_decay,
-            nesterov=True,
-        )
+        groups = network.parameter_groups(self.package.lr)
+        rates = [(parameter, group["lr"]) for group in groups for parameter in group["params"]]
+        descent = Descent(rates, training.clip, training.weight_decay, training.momentum)
         order, weak, strong = self.streams("order"), self.streams("weak"), self.streams("strong")
         view, shares = self._label_view(), training.class_shares
-        parameters = [parameter for parameter, _ in models.pairs]
         epochs: list[Metrics] = []
         states: list[State] | None = None
         for _ in range(training.epochs):
@@ -184,7 +180,7 @@ class _LocalRound:
             for indices in batches(len(data.images), training.batch_size, order):
                 step = self._step(indices, models, weak, strong)
                 loss, states = objective.loss(step, states)
-                _descend(optimizer, loss, parameters, training.clip)
+                descent.step(loss)
                 total += loss.detach() * len(indices)
             if not torch.isfinite(total):
                 raise Diverged("the loss is not finite any more; lower lr")
@@ -202,15 +198,6 @@ class _LocalRound:
     def _step(self, indices: Tensor, models: Models, weak: torch.Generator, strong: torch.Generator) -> Step:
         images, views = self.data.images[indices].to(self.network.device), self.data.views
         return Step(indices, lambda: views.weak(images, weak), lambda: views.strong(images, strong), models)
-
-
-def _descend(
-    optimizer: torch.optim.Optimizer, loss: Tensor, parameters: list[Parameter], clip: float
-) -> None:
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    torch.nn.utils.clip_grad_norm_(parameters, clip)
-    optimizer.step()
 
 
 def batches(count: int, size: int, generator: torch.Generator) -> list[Tensor]:

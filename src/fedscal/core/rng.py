@@ -27,9 +27,13 @@ def stream(seed: int, purpose: str, *scope: str | int) -> torch.Generator:
 
 @contextmanager
 def global_stream(seed: int, purpose: str, *scope: str | int) -> Iterator[None]:
-    """Let torch's global generator be at the start of the stream with this name, and put it back after."""
+    """Let torch's global generators be at the start of the stream with this name, and put them back after."""
+    start = stream_seed(seed, purpose, *scope)
     with torch.random.fork_rng():
-        torch.manual_seed(stream_seed(seed, purpose, *scope))
+        if torch.accelerator.is_available():
+            torch.manual_seed(start)
+        else:  # torch.manual_seed would write down where it was called from, for devices that are not there
+            torch.default_generator.manual_seed(start)
         yield
 
 

@@ -21,6 +21,8 @@ Groups: TypeAlias = "Mapping[str, Weights]"
 Memory: TypeAlias = "Groups"
 """What a client keeps between rounds; it never leaves the client."""
 Metrics = Mapping[str, float]
+Judged = Callable[[Mapping[ClientId, Metrics], float], None]
+"""Takes what clients say of models, and the seconds in which the server waited for nothing else."""
 
 
 class Images(Protocol):

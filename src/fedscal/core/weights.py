@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -42,7 +43,7 @@ def part(model: Weights, name: str, start: int, stop: int) -> Tensor:
 def snapshot(weights: Weights) -> dict[str, Tensor]:
     """Return a detached, contiguous copy on the CPU."""
     return {
-        name: tensor.detach().to("cpu", copy=True).contiguous(memory_format=torch.contiguous_format)
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in weights.items()
     }
 
@@ -66,14 +67,14 @@ def _mean_tensor(example: Tensor, tensors: Iterable[Tensor], shares: Sequence[fl
         return functools.reduce(torch.maximum, tensors).clone()
     total = torch.zeros(example.shape, dtype=torch.float64)
     for tensor, share in zip(tensors, shares, strict=True):
-        total.add_(tensor.double(), alpha=share)
+        total.add_(tensor, alpha=share)
     return total.to(example.dtype)
 
 
 def distance(a: Weights, b: Weights) -> float:
     """Return the Euclidean distance ||a - b|| of the parameters; BatchNorm statistics do not count."""
     squares = (
-        (a[name].double() - b[name].double()).square().sum().item()
+        a[name].double().sub_(b[name]).square_().sum().item()
         for name in sorted(a)  # the order in which tensors arrive must not move the last bit
         if a[name].is_floating_point() and not is_statistic(name)
     )
@@ -141,9 +142,14 @@ def byte_count_of(groups: Groups) -> int:
 def first_not_finite(weights: Weights) -> str | None:
     """Return the name of the first tensor that holds NaN or infinity, if there is one."""
     for name, tensor in weights.items():
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+        if tensor.is_floating_point() and not _finite(tensor):
             return name
     return None
+
+
+def _finite(tensor: Tensor) -> bool:
+    """Whether all numbers are finite; where their sum is, they are, and it takes a fifth of the time."""
+    return math.isfinite(tensor.sum(dtype=torch.float32)) or bool(torch.isfinite(tensor).all())
 
 
 def unlike(tensors: object, example: Weights) -> str | None:
@@ -154,9 +160,16 @@ def unlike(tensors: object, example: Weights) -> str | None:
         odd = min(tensors.keys() ^ example.keys(), key=str)
         return f"its tensors have other names: {quoted(odd)} is missing or unknown"
     for name, tensor in tensors.items():
-        if _kind(tensor) != _kind(example[name]):
+        if not _alike(tensor, example[name]):
             return f"tensor '{name}' is {printable(_kind(tensor))}, not {_kind(example[name])}, as it must be"
     return None
+
+
+def _alike(tensor: object, example: Tensor) -> bool:
+    return isinstance(tensor, torch.Tensor) and (
+        (tensor.shape, tensor.dtype, tensor.layout, tensor.device)
+        == (example.shape, example.dtype, example.layout, example.device)
+    )
 
 
 def _kind(tensor: object) -> str:

@@ -143,7 +143,8 @@ def displacement(drawn: Tensor, u: Tensor, aspect: float) -> Tensor:
     """Return the matrices (n, 3, 3) of n drawn operations; photometric ones move nothing."""
     matrices = _identities(u)
     for rows, operation in zip(_rows_of_each(drawn)[: len(GEOMETRIC)], GEOMETRIC.values(), strict=True):
-        matrices[rows] = operation(u[rows], aspect)
+        if len(rows):
+            matrices[rows] = operation(u[rows], aspect)
     return matrices
 
 

@@ -8,6 +8,7 @@ shifted crop shows the pixels beside it, and a constant colour only outside the 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -144,14 +145,12 @@ def crop_matrices(draws: Tensor, area: _Range, aspect: _Range, flip: bool) -> Te
     share = area[0] + (area[1] - area[0]) * draws[0]
     low, high = math.log(aspect[0]), math.log(aspect[1])
     stretch = (low + (high - low) * draws[1]).exp()
-    width = (share * stretch).sqrt().clamp(max=1)
-    height = (share / stretch).sqrt().clamp(max=1)
-    matrices = torch.zeros(draws.shape[1], 3, 3, device=draws.device)
-    matrices[:, 0, 0] = torch.where(draws[4] < 0.5, -width, width) if flip else width
-    matrices[:, 1, 1] = height
-    matrices[:, 0, 2] = (1 - width) * (2 * draws[2] - 1)
-    matrices[:, 1, 2] = (1 - height) * (2 * draws[3] - 1)
-    matrices[:, 2, 2] = 1
+    size = torch.stack([share * stretch, share / stretch], dim=1).sqrt_().clamp_(max=1)  # (n, 2)
+    matrices = torch.eye(3, device=draws.device).repeat(draws.shape[1], 1, 1)
+    matrices[:, :2, 2] = (1 - size) * (2 * draws[2:4].T - 1)
+    if flip:
+        size[:, 0] = torch.where(draws[4] < 0.5, -size[:, 0], size[:, 0])
+    matrices.diagonal(dim1=1, dim2=2)[:, :2] = size
     return matrices
 
 
@@ -172,8 +171,9 @@ def resample(images: Tensor, matrices: Tensor, beyond: str, side: int | None = N
     return F.grid_sample(images, grid, mode="bilinear", padding_mode=beyond, align_corners=False)
 
 
+@functools.lru_cache(maxsize=16)
 def _pixel_centres(height: int, width: int, device: torch.device) -> Tensor:
-    """Return x, y and 1 of every pixel's centre, as columns (3, H * W)."""
+    """Return x, y and 1 of every pixel's centre, as columns (3, H * W); they are the same for every batch."""
     x = (2 * torch.arange(width, device=device) + 1) / width - 1
     y = (2 * torch.arange(height, device=device) + 1) / height - 1
     rows, columns = torch.meshgrid(y, x, indexing="ij")

@@ -11,7 +11,7 @@ from fedscal.core.types import ClientId, Weights
 if TYPE_CHECKING:
     from fedscal.experiment.experiment import Experiment
     from fedscal.experiment.pretrain import Epoch
-    from fedscal.experiment.records import RoundRecord, RunSummary
+    from fedscal.experiment.records import MergedRound, RoundRecord, RunSummary
     from fedscal.experiment.run_directory import RunDirectory
     from fedscal.experiment.source import SourceModel
     from fedscal.server.rule import ServerState
@@ -25,6 +25,7 @@ _EVENTS = (
     "begin",
     "asked",
     "client",
+    "merged",
     "round",
     "warn",
     "sites",
@@ -37,8 +38,9 @@ class Callback:
 
     Order of calls: ``stage`` and ``advance`` while the run gets ready, with ``epoch`` before each ``advance``
     of source training, and ``place`` as soon as the run is written down; ``begin``, then for every round
-    ``asked``, ``client`` as answers come in, and ``round`` at its end (round 0, the source model, has only
-    this one), then ``end``.
+    ``asked``, ``client`` as answers come in, ``merged``, and ``round`` when its model is judged (round 0, the
+    source model, has only the last two), then ``end``. On this machine a model is judged before the next
+    round begins; over machines ``round`` comes while the next one is under way, after its ``client``s.
     ``sites`` comes before it in a run whose clients, on this machine, have statistics of their own.
     ``connected`` comes whenever a site of a federation comes or goes, and ``warn`` may come at any time. A
     resumed run repeats ``round`` for the rounds on record, without a state.
@@ -72,8 +74,11 @@ class Callback:
     def client(self, client: ClientId) -> None:
         """A client of the present round has answered."""
 
+    def merged(self, merged: MergedRound, state: ServerState) -> None:
+        """The replies of a round are merged into a new state; its model is yet to be judged."""
+
     def round(self, record: RoundRecord, state: ServerState | None) -> None:
-        """A round is done; ``state`` is the server's after it, None if the round was on record."""
+        """The model of a round is judged; ``state`` is the server's after it, None if it was on record."""
 
     def warn(self, text: str) -> None:
         """Something that a person should know."""

@@ -1,7 +1,8 @@
 """Checkpoints: the server's state and the clients' memories after a round, whole or not there.
 
 ``checkpoints/round-0007/`` holds ``state.safetensors`` and ``manifest.json``, which names every file
-that belongs to the round with its sha256, and what ``metrics.jsonl`` was when the round was saved. The
+that belongs to the round with its sha256, what ``metrics.jsonl`` was when the round was saved, and what the
+round's own line is made of when its model has been judged: until then the round is merged and not lost. The
 clients' memories, and the models that single clients have of their own, are files beside it that are written
 when they change. The last two rounds are kept: if the newest is damaged, or the record has not the lines that
 it presumes, the one before it is used.
@@ -20,7 +21,7 @@ from fedscal.core.convert import convert, dump
 from fedscal.core.documents import LARGEST, sealed, unsealed
 from fedscal.core.errors import ModelRefused
 from fedscal.core.spool import Spool
-from fedscal.experiment.records import Manifest
+from fedscal.experiment.records import Manifest, MergedRound
 from fedscal.models.store import read_tensors
 from fedscal.runtime.memory import RunMemories
 from fedscal.runtime.own_models import OwnModels
@@ -33,10 +34,15 @@ _STATE = "state.safetensors"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A round that was finished, and the server's state after it."""
+    """A round that was merged, and the server's state after it.
+
+    ``merged`` is what its record is made of when its model is judged; None of a round that was saved after
+    that, as earlier versions did.
+    """
 
     round: int
     state: ServerState
+    merged: MergedRound | None = None
 
 
 class Checkpoints:
@@ -48,12 +54,14 @@ class Checkpoints:
         self.own = OwnModels(folder / "own")
         self.storage = Storage(lambda: Spool(folder), self.own.settled)
 
-    def save(self, round_: int, state: ServerState, record: str = "") -> None:
+    def save(self, merged: MergedRound, state: ServerState, record: str = "") -> None:
         """Write the round's checkpoint, then let go of older ones; ``record``: the sha256 of the metrics."""
+        round_ = merged.round
         data = weights.to_bytes(weights.flatten(state.groups()))
         manifest = Manifest(
             round=round_,
             metrics_sha256=record,
+            merged=merged,
             files={_STATE: files.sha256(data)},
             memories=self.memories.index,
             own=self.own.entries(self.own.settled(round_, state)),
@@ -62,27 +70,27 @@ class Checkpoints:
         files.write_dir(self.folder / f"round-{round_:04}", content)
         self._forget_old()
 
-    def latest(self, require: Callable[[int, str], None] = lambda round_, record: None) -> Checkpoint | None:
+    def latest(self, require: Callable[[int, str], None] = lambda lines, record: None) -> Checkpoint | None:
         """Return the newest whole checkpoint; None if there never was one.
 
         A damaged one is named in a warning and passed over; if none is left, that is an error.
 
         Args:
-            require: refuses a round whose record, by its sha256, is not there.
+            require: refuses a round whose record, so many lines with this sha256, is not there.
         """
         damage = []
         for folder in self._folders():
             try:
                 manifest = _manifest(folder)
                 state = self._state(folder, manifest)
-                require(manifest.round, manifest.metrics_sha256)
+                require(manifest.lines, manifest.metrics_sha256)
             except ModelRefused as error:
                 damage.append(str(error))
                 continue
             for text in damage:
                 warnings.warn(f"{text} The checkpoint before it is used.", stacklevel=2)
             self.memories.index = dict(manifest.memories)
-            return Checkpoint(manifest.round, state)
+            return Checkpoint(manifest.round, state, manifest.merged)
         if damage:
             raise ModelRefused(f"no usable checkpoint is left. {damage[0]}")
         return None

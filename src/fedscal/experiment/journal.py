@@ -39,17 +39,17 @@ class Record:
     lines: Sequence[bytes]
     trouble: str
 
-    def sha256(self, round_: int) -> str:
-        """Return the hash of the file up to the end of a round's line."""
-        return files.sha256(b"".join(self.lines[: round_ + 1]))
+    def sha256(self, count: int) -> str:
+        """Return the hash of the first lines."""
+        return files.sha256(b"".join(self.lines[:count]))
 
-    def require(self, round_: int, sha256: str) -> None:
+    def require(self, count: int, sha256: str) -> None:
         """Refuse a round that was saved after other lines than these; old checkpoints do not say which."""
-        if round_ >= len(self.lines):
+        if count > len(self.lines):
             trouble = self.trouble or f"line {len(self.lines) + 1} is missing"
             raise ModelRefused(f"{self.path}: {trouble}.")
-        if sha256 not in ("", self.sha256(round_)):
-            raise ModelRefused(f"{self.path} is not what it was when round {round_} was saved.")
+        if sha256 not in ("", self.sha256(count)):
+            raise ModelRefused(f"{self.path} is not what it was when a round was saved after line {count}.")
 
 
 @dataclass

@@ -17,12 +17,14 @@ from fedscal.experiment.records import (
     Accuracies,
     ClientModels,
     ClientRecord,
+    MergedRound,
     RoundRecord,
     RoundScores,
     RunSummary,
     Scores,
     Seconds,
     Traffic,
+    TrainedClient,
     by_domain,
 )
 from fedscal.runtime.signals import SIGNALS
@@ -58,45 +60,67 @@ def source_record(
     )
 
 
+def merged_round(done: Round, local: Mapping[ClientId, Metrics], seconds: float) -> MergedRound:
+    """Return a round but for the judgement of its model.
+
+    Args:
+        done: the round.
+        local: the participants' scalars of their own models.
+        seconds: the time that these took.
+    """
+    return MergedRound(
+        round=done.index,
+        lr=done.lr,
+        participants=done.participants,
+        clients={
+            reply.client: _trained(reply, done.bytes_down[reply.client], local[reply.client])
+            for reply in done.replies
+        },
+        failures={failure.client: failure.reason for failure in done.failures},
+        seconds=Seconds(adapt=done.seconds, evaluate=seconds),
+        bytes=Traffic(sum(done.bytes_down.values()), sum(map(bytes_up, done.replies))),
+    )
+
+
+def _trained(reply: Reply, bytes_down: int, own: Metrics) -> TrainedClient:
+    return TrainedClient(
+        drift=reply.drift,
+        seconds=reply.seconds,
+        bytes_down=bytes_down,
+        bytes_up=bytes_up(reply),
+        epochs=reply.epochs,
+        local_accuracy=own.get("accuracy", math.nan),
+        received_accuracy=own.get("received_accuracy", math.nan),
+        both_wrong=own.get("both_wrong", math.nan),
+    )
+
+
 def round_record(
-    done: Round,
+    merged: MergedRound,
     judged: Mapping[ClientId, Metrics],
-    local: Mapping[ClientId, Metrics],
     domains: Mapping[ClientId, str],
     seconds: float,
 ) -> RoundRecord:
     """Return the record of a round.
 
     Args:
-        done: the round.
+        merged: the round.
         judged: every client's scalars of the model that it is evaluated with.
-        local: the participants' scalars of their own models.
         domains: the domain of every client.
-        seconds: the time that the evaluation took.
+        seconds: the time that their evaluation took.
     """
     clients = _clients(judged, domains)
-    for reply in done.replies:
-        clients[reply.client] = replace(
-            clients[reply.client],
-            drift=reply.drift,
-            seconds=reply.seconds,
-            bytes_down=done.bytes_down[reply.client],
-            bytes_up=bytes_up(reply),
-            epochs=reply.epochs,
-            local_accuracy=local[reply.client].get("accuracy", math.nan),
-            received_accuracy=local[reply.client].get("received_accuracy", math.nan),
-            both_wrong=local[reply.client].get("both_wrong", math.nan),
-        )
+    clients |= {client: replace(clients[client], **vars(row)) for client, row in merged.clients.items()}
     return RoundRecord(
-        round=done.index,
-        lr=done.lr,
-        participants=done.participants,
+        round=merged.round,
+        lr=merged.lr,
+        participants=merged.participants,
         **_means(clients),
         clients=clients,
         warnings=not_judged(clients),
-        failures={failure.client: failure.reason for failure in done.failures},
-        seconds=Seconds(adapt=done.seconds, evaluate=seconds),
-        bytes=Traffic(sum(done.bytes_down.values()), sum(map(bytes_up, done.replies))),
+        failures=merged.failures,
+        seconds=replace(merged.seconds, evaluate=merged.seconds.evaluate + seconds),
+        bytes=merged.bytes,
     )
 
 
@@ -198,11 +222,11 @@ def in_short(record: RoundRecord) -> str:
     return f"entropy {entropy:.2f}" if math.isnan(average) else f"average {average:.1f} %"
 
 
-def void_rounds(records: Sequence[RoundRecord]) -> int:
+def void_rounds(rounds: Sequence[MergedRound | RoundRecord]) -> int:
     """Return how many rounds at the end had no usable reply."""
     count = 0
-    for record in reversed(records[1:]):
-        if any(row.epochs is not None for row in record.clients.values()):
+    for one in reversed(rounds[1:]):
+        if any(row.epochs is not None for row in one.clients.values()):
             break
         count += 1
     return count

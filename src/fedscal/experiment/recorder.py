@@ -11,7 +11,7 @@ from fedscal.core.convert import dump
 from fedscal.core.types import ClientId, Weights
 from fedscal.experiment.callbacks import Callback
 from fedscal.experiment.experiment import Experiment
-from fedscal.experiment.records import RoundRecord, RunSummary
+from fedscal.experiment.records import MergedRound, RoundRecord, RunSummary
 from fedscal.experiment.run_directory import SITES, RunDirectory
 from fedscal.experiment.source import SourceModel
 from fedscal.models.store import model_files
@@ -44,18 +44,20 @@ class Recorder(Callback):
         self._source, self._source_card = source, experiment.card
         self._rule = experiment.rule
 
+    def merged(self, merged: MergedRound, state: ServerState) -> None:
+        """Write a round's state at once: what was merged is not lost while its model is being judged."""
+        self._directory.checkpoints.save(merged, state, self._directory.journal.sha256)
+
     def round(self, record: RoundRecord, state: ServerState | None) -> None:
-        """Write a round. The checkpoint comes last: until it is there, the round was never done."""
+        """Write a round down. Its line comes last: until it is there, the model is judged again."""
         if state is None:
             return
-        directory, index = self._directory, record.round
-        if index == 0:
+        if record.round == 0:
             source = model_files("source", self._source.weights, self._source_card)
-            directory.save_models(source.items())
-        directory.journal.append(record)
-        if record.selected_round == index:
-            self._save_models("selected", state, index)
-        directory.checkpoints.save(index, state, directory.journal.sha256)
+            self._directory.save_models(source.items())
+        if record.selected_round == record.round:
+            self._save_models("selected", state, record.round)
+        self._directory.journal.append(record)
 
     def sites(self, statistics: Mapping[ClientId, Weights], rounds: Mapping[ClientId, int]) -> None:
         """Write each site's statistics beside the models."""

@@ -285,11 +285,43 @@ class Environment(Machine):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrainedClient:
+    """What a client's record has of its training, and of the model that it sent."""
+
+    drift: float
+    seconds: float
+    bytes_down: float
+    bytes_up: float
+    epochs: Sequence[Mapping[str, float]]
+    local_accuracy: float = math.nan
+    received_accuracy: float = math.nan
+    both_wrong: float = math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergedRound:
+    """A round whose replies are merged: all of its record but what the judgement of its model adds.
+
+    Round 0, in which nobody trains, is one too.
+    """
+
+    round: int
+    lr: float = math.nan
+    participants: Sequence[ClientId] = ()
+    clients: Mapping[ClientId, TrainedClient] = field(default_factory=dict)
+    failures: Mapping[ClientId, str] = field(default_factory=dict)
+    seconds: Seconds = Seconds(adapt=0.0, evaluate=0.0)
+    bytes: Traffic = Traffic(0, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Manifest:
     """``manifest.json`` of a checkpoint.
 
     Attributes:
-        metrics_sha256: of ``metrics.jsonl`` up to the round's line; empty if an earlier version wrote it.
+        metrics_sha256: of ``metrics.jsonl`` when it was saved; empty if an early version wrote it.
+        merged: the round, whose line comes when its model is judged; None if an earlier version wrote it,
+            which saved a round after its line.
         files: the sha256 of its files.
         memories: where the clients' memories are.
         own: where the models of single clients are.
@@ -297,9 +329,15 @@ class Manifest:
 
     round: int
     metrics_sha256: str = ""
+    merged: MergedRound | None = None
     files: Mapping[str, str]
     memories: Mapping[ClientId, MemoryFile]
     own: Mapping[ClientId, MemoryFile] = field(default_factory=dict)
+
+    @property
+    def lines(self) -> int:
+        """How many lines ``metrics.jsonl`` had when the round was saved."""
+        return self.round + (self.merged is None)
 
 
 @dataclass(frozen=True, kw_only=True)

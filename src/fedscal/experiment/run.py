@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.local import Federation, Local
 from fedscal.experiment.metrics import (
     left_out,
+    merged_round,
     round_record,
     source_record,
     summarise,
@@ -31,7 +33,7 @@ from fedscal.experiment.metrics import (
 )
 from fedscal.experiment.progress import told
 from fedscal.experiment.recorder import Recorder
-from fedscal.experiment.records import RoundRecord, RunSummary
+from fedscal.experiment.records import MergedRound, RoundRecord, RunSummary
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.source import (
     SourceModel,
@@ -83,7 +85,7 @@ def resume(
     progress: bool | Callable[[str], None] = False,
     **changes: Any,
 ) -> RunDirectory:
-    """Go on with a run after its last finished round, to the same bits as if it had never stopped.
+    """Go on with a run after its last merged round, to the same bits as if it had never stopped.
 
     Only keys that move the last bits at most may be changed. What decides bits and is not as it was, such as
     the number of threads or the kind of CPU, is reported and recorded.
@@ -156,9 +158,7 @@ class _Run:
         self.events.stage(self.experiment.spec.method, schedule.rounds if rule.trains else 1)
         for record in self.records:
             self.events.round(record, None)
-        if not checkpoint:
-            self._record(self._source_record(state), state)
-        state = self._rounds(state)
+        state = self._rounds(state, self._begun(checkpoint, state))
         summary = self._summary(state)
         if self.experiment.training.statistics:
             self._hand_out(summary, state)
@@ -183,42 +183,74 @@ class _Run:
             seed=self.experiment.spec.seed,
         )
 
-    def _source_record(self, state: ServerState) -> RoundRecord:
-        started = time.perf_counter()
-        judged = self._compared(self.driver.evaluate(self._deployed(state)), state)
-        seconds = time.perf_counter() - started
+    def _begun(
+        self, checkpoint: Checkpoint | None, state: ServerState
+    ) -> Sequence[MergedRound | RoundRecord]:
+        """Return the rounds that are merged: the last may be yet to be judged, and round 0 is merged here."""
+        last = checkpoint.merged if checkpoint else MergedRound(round=0)
+        if last is None or last.round < len(self.records):
+            return list(self.records)
+        begun = [*self.records, last]
+        if not checkpoint:
+            self.events.merged(last, state)
+        self._judge(last, state)
+        return begun
+
+    def _source_record(self, judged: Mapping[ClientId, Metrics], seconds: float) -> RoundRecord:
         layout, data = self.experiment.layout, self.experiment.data
         poor = poorly_trained(self.source.accuracy, len(data.classes))
         warnings = [text for text in (poor, used_as_it_is(self.experiment, self.source)) if text]
         warnings += [*left_out(layout.empty), *(data.folder.warnings() if data.folder else [])]
         return source_record(judged, layout.domains, seconds, warnings)
 
-    def _compared(self, judged: Mapping[ClientId, Metrics], state: ServerState) -> Mapping[ClientId, Metrics]:
-        """Add how unlike the clients' images are, if the network has statistics that tell it."""
-        if not self.experiment.network.normalisers:
-            return judged
-        found = self.driver.compare(self._deployed(state))
+    def _compared(self, models: Mapping[ClientId, Weights]) -> Mapping[ClientId, Metrics]:
+        """Let clients judge models, and say how unlike their images are if the network's statistics tell."""
+        judged = self.driver.evaluate(models)
+        found = self.driver.compare(models) if self.experiment.network.normalisers else {}
         return {c: {**m, **({UNLIKENESS: found[c]} if c in found else {})} for c, m in judged.items()}
 
-    def _rounds(self, state: ServerState) -> ServerState:
-        after, void = self.records[-1].round, void_rounds(self.records)
+    def _rounds(self, state: ServerState, begun: Sequence[MergedRound | RoundRecord]) -> ServerState:
+        after, void = begun[-1].round, void_rounds(begun)
         parts = self.experiment
         seed = parts.spec.seed
         asked, storage = self.events.asked, self.directory.checkpoints.storage
         for done in federate(
             parts.rule, self.driver, state, parts.schedule, seed, after, void, asked, storage
         ):
-            record, state = self._round_record(done, state), done.state
-            self._record(record, state)
+            merged, state = self._with_own(done, state), done.state
+            self.events.merged(merged, state)
+            self._judge(merged, state)
         return state
 
-    def _round_record(self, done: Round, before: ServerState) -> RoundRecord:
+    def _with_own(self, done: Round, before: ServerState) -> MergedRound:
+        """Return what a round leaves, with the participants' judgement of the models that they have sent."""
         started = time.perf_counter()
-        judged = self.driver.evaluate(self._deployed(done.state))
         received = self._received(before, [reply.client for reply in done.replies])
         local = self.driver.evaluate_own(done.replies, received)
-        domains = self.experiment.layout.domains
-        return round_record(done, judged, local, domains, time.perf_counter() - started)
+        return merged_round(done, local, time.perf_counter() - started)
+
+    def _judge(self, merged: MergedRound, state: ServerState) -> None:
+        """Have the model of a round judged, and write its record when that is done.
+
+        The source model is judged now, before anybody trains it for hours, and so is the last one, for which
+        no exchange comes; the others at the latest with the exchange of the next round.
+        """
+        models = self._deployed(state)
+        if 0 < merged.round < self.experiment.schedule.rounds:
+            self.driver.judge(models, partial(self._judged, merged, state))
+            return
+        started = time.perf_counter()
+        judged = self.driver.evaluate(models) if merged.round else self._compared(models)
+        self._judged(merged, state, judged, time.perf_counter() - started)
+
+    def _judged(
+        self, merged: MergedRound, state: ServerState, judged: Mapping[ClientId, Metrics], seconds: float
+    ) -> None:
+        if merged.round == 0:
+            record = self._source_record(judged, seconds)
+        else:
+            record = round_record(merged, judged, self.experiment.layout.domains, seconds)
+        self._record(record, state)
 
     def _received(self, before: ServerState, clients: Iterable[ClientId]) -> Mapping[ClientId, Weights]:
         """Return what these clients were sent, where it taught them beside their own model."""

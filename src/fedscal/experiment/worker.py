@@ -6,7 +6,6 @@ caller's script, and it ends by itself when its parent does.
 
 from __future__ import annotations
 
-import importlib
 import os
 import queue
 import signal
@@ -65,8 +64,6 @@ def main() -> None:
         return
     spec = RunSpec.make(**first.header["spec"])
     inbox = _requests(sys.stdin.buffer)
-    # torch imports this at the first optimiser step: seconds that pass unseen while the source model trains.
-    importlib.import_module("torch._dynamo")
     with compute_threads(spec.threads):
         handle = _handler(spec, first.header["data"])
         while True:

@@ -17,7 +17,7 @@ from flwr.clientapp import ClientApp
 
 from fedscal.core.errors import UsageError
 from fedscal.experiment.experiment import Experiment
-from fedscal.flower.codec import from_records, to_records
+from fedscal.flower.codec import taken_out, to_records
 from fedscal.flower.site_service import SiteService, run_directory, run_spec
 from fedscal.runtime.messages import FAILED, Frame
 
@@ -39,7 +39,7 @@ def handle_message(site: Callable[[], SiteService], message: Message) -> Message
     An error that Flower reports takes its text, paths and all, to the server; ours names its kind only.
     """
     try:
-        response = site().handle(from_records(message.content))
+        response = site().handle(taken_out(message))
     except Exception as error:
         _log.exception("the site cannot respond")
         response = Frame({FAILED: f"{type(error).__name__}; the log of the site says more"})

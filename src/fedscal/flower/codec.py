@@ -2,7 +2,8 @@
 
 Server and sites hold the same source model (their handshake proves it). A tensor that equals the
 source model's bit for bit is left out and put back by the receiver: the frozen head, and in the
-first round the whole model. ``transport`` says how floats travel: ``fp32`` as they are, ``fp16`` and
+first round the whole model. Of a model to judge that comes with one to train from, what equals that one is
+left out too. ``transport`` says how floats travel: ``fp32`` as they are, ``fp16`` and
 ``bf16`` rounded to half their bytes.
 
 All tensors of a message are one array of bytes in safetensors form. Flower carries every array as objects
@@ -14,20 +15,25 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from torch import Tensor
 
 from fedscal.core.errors import ModelRefused, shown
 from fedscal.core.types import Groups, Weights
 from fedscal.core.weights import flatten, from_bytes, to_bytes, unflatten
-from fedscal.runtime.messages import Frame, parse_header
+from fedscal.runtime.messages import MODEL, Frame, parse_header
 
+JUDGED = "judged"
+"""The model to judge that comes with a request for something else, and its judgement in the response."""
 _HEADER, _TENSORS = "header", "tensors"
 _MAX_HEADER = 1_000_000
+_NUMPY_HEAD = 256
+"""Bytes in which the description of an array of bytes has room."""
 _NARROW = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -49,10 +55,15 @@ def encode(
 
 def _payload(tensors: Groups, models: Sequence[str], source: Weights, transport: str) -> bytes:
     changed = {
-        group: _changed(part, source, transport) if group in models else part
+        group: _changed(part, _base(group, tensors, source), source, transport) if group in models else part
         for group, part in tensors.items()
     }
     return to_bytes(flatten(changed))
+
+
+def _base(group: str, groups: Groups, source: Weights) -> Weights:
+    """Return the model that a group is sent as the difference from."""
+    return groups.get(MODEL, source) if group == JUDGED else source
 
 
 @dataclass
@@ -84,11 +95,19 @@ def _are_same(groups: Groups, others: Groups) -> bool:
 def decode(frame: Frame, models: Sequence[str], source: Weights, transport: str) -> dict[str, Weights]:
     """Return the groups of tensors of a message; its models are whole again."""
     groups: dict[str, Weights] = {**unflatten(from_bytes(frame.payload, "a message"))}
-    return groups | {name: _whole(groups.get(name, {}), source, transport) for name in models}
+    for name in sorted(models, key=JUDGED.__eq__):  # last the one that another is needed for
+        base = _base(name, {n: groups[n] for n in models if n in groups}, source)
+        groups[name] = _whole(groups.get(name, {}), base, transport)
+    return groups
 
 
-def _changed(model: Weights, source: Weights, transport: str) -> Weights:
-    return {name: _narrow(t, transport) for name, t in model.items() if not _same(t, source.get(name))}
+def _changed(model: Weights, base: Weights, source: Weights, transport: str) -> Weights:
+    """Return what a model has beside another; what it has of the source model is never rounded."""
+    return {
+        name: tensor if _same(tensor, source.get(name)) else _narrow(tensor, transport)
+        for name, tensor in model.items()
+        if not _same(tensor, base.get(name))
+    }
 
 
 def rounded(model: Weights, transport: str) -> dict[str, Tensor]:
@@ -108,7 +127,7 @@ def _whole(sent: Weights, source: Weights, transport: str) -> Weights:
 
 def _same(tensor: Tensor, other: Tensor | None) -> bool:
     """Whether two tensors have the same bits; -0.0 and 0.0 have not."""
-    return (
+    return tensor is other or (
         other is not None
         and tensor.dtype == other.dtype
         and tensor.shape == other.shape
@@ -138,9 +157,32 @@ def to_records(frame: Frame) -> RecordDict:
     return RecordDict(
         {
             _HEADER: ConfigRecord({"json": json.dumps(frame.header)}),
-            _TENSORS: ArrayRecord({"safetensors": Array(np.frombuffer(frame.payload, np.uint8))}),
+            _TENSORS: ArrayRecord({"safetensors": _array_of(frame.payload)}),
         }
     )
+
+
+def _array_of(payload: bytes) -> Array:
+    """Return bytes as an array of Flower's, in one copy of just their size: Flower's own way takes more."""
+    head = BytesIO()
+    described = {"descr": "|u1", "fortran_order": False, "shape": (len(payload),)}
+    np.lib.format.write_array_header_1_0(head, described)
+    data = b"".join((head.getvalue(), payload))
+    return Array(dtype="uint8", shape=(len(payload),), stype="numpy.ndarray", data=data)
+
+
+def taken_out(message: Message, limit: int | None = None) -> Frame:
+    """Return what a message holds, and empty the message.
+
+    Flower's objects refer to each other in circles: they, and the model in them, would stay until Python
+    looks for such circles, which it does by the number of objects and not by their bytes.
+    """
+    try:
+        return from_records(message.content, limit)
+    finally:
+        for record in message.content.array_records.values():
+            for array in record.values():
+                array.data = b""
 
 
 def from_records(records: RecordDict, limit: int | None = None) -> Frame:
@@ -153,7 +195,20 @@ def from_records(records: RecordDict, limit: int | None = None) -> Frame:
     size = len(array.data) + len(text)
     if len(text) > _MAX_HEADER or (limit is not None and size > limit):
         raise ModelRefused(f"the message has {size:,} bytes, more than it may")
-    tensors = array.numpy()
-    if tensors.dtype != np.uint8 or tensors.ndim != 1:
+    return Frame(parse_header(text.encode()), _bytes_of(array))
+
+
+def _bytes_of(array: Array) -> bytes:
+    """Return the bytes that an array consists of, copied once; by way of NumPy it would be twice."""
+    head = BytesIO(array.data[:_NUMPY_HEAD])
+    try:
+        version = np.lib.format.read_magic(head)
+        shape, _, kind = np.lib.format.read_array_header_1_0(head)
+    except (ValueError, UnicodeDecodeError, SyntaxError) as error:
+        raise ModelRefused("the message's tensors are not what NumPy writes") from error
+    if (version, kind, len(shape)) != ((1, 0), np.uint8, 1):
         raise ModelRefused("the message's tensors are not bytes")
-    return Frame(parse_header(text.encode()), tensors.tobytes())
+    payload = array.data[head.tell() :]
+    if shape != (len(payload),):
+        raise ModelRefused("the message's tensors are not whole")
+    return payload

@@ -44,7 +44,9 @@ from fedscal.core import files
 from fedscal.core.text import duration
 from fedscal.flower.endpoint import Endpoint
 from fedscal.flower.output import LOG_FORMAT, tell, tell_warnings
+from fedscal.flower.patches import pull_soon
 from fedscal.flower.processes import allowed_hashes, end_with_parent, flower_program, read_site_file
+from fedscal.flower.trace import mark
 
 _log = logging.getLogger("fedscal.executor")
 _POLL = 0.2
@@ -105,20 +107,23 @@ def refusal(task: Task, kind: TaskType, fab_hash: str, allowed: Collection[str])
 
 
 def at_site(
-    endpoint: Endpoint, allowed: Collection[str], answer: Callable[[Message], Message]
+    name: str, endpoint: Endpoint, allowed: Collection[str], answer: Callable[[Message], Message]
 ) -> Callable[[str, Task], None]:
     """Return how a site executes a task: by answering its message itself."""
 
     def execute(token: str, task: Task) -> None:
         with speak_for(endpoint, token) as client, _heartbeat(client):
             message, context, _, fab = pull_task_input(client)
+            mark("fetched", name)
             refused = refusal(task, TaskType.CLIENT_APP, files.sha256(fab.content), allowed)
             if refused:
                 _log.error("REFUSED: %s (run %d)", refused, task.run_id)
                 reply = Message(Error(ErrorCode.INVALID_FAB, "not on the site's list"), reply_to=message)
             else:
                 reply = answer(message)
+            mark("answered", name)
             push_message(client, reply, context)
+            mark("pushed", name)
             client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.COMPLETED))
 
     return execute
@@ -152,11 +157,12 @@ def site(folder: Path, endpoint: Endpoint) -> None:
     service = SiteService(described["name"], described["keys"], folder)
     # torch imports this at the first optimiser step: seconds that had better pass before the first request.
     importlib.import_module("torch._dynamo")
+    pull_soon("flwr.supernode.runtime.run_clientapp", "pull_and_inflate_object_from_tree")
     allowed = allowed_hashes(described["apps"])
     _log.info("site %s executes the apps %s", service.client, ", ".join(sorted(h[:12] for h in allowed)))
     tell("ready to work")
     answer = telling(lambda message: handle_message(lambda: service, message))
-    serve(endpoint, at_site(endpoint, allowed, answer))
+    serve(endpoint, at_site(service.client, endpoint, allowed, answer))
 
 
 def telling(answer: Callable[[Message], Message]) -> Callable[[Message], Message]:

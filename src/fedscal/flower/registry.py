@@ -17,7 +17,7 @@ from fedscal.core.fields import printable
 from fedscal.core.types import ClientId, Failure
 from fedscal.flower.codec import decode, encode
 from fedscal.flower.schema import handshake
-from fedscal.flower.transport import GridTransport, NodeRequest, TimedOut, describe_error
+from fedscal.flower.transport import GridTransport, TimedOut, describe_error, succeeded
 from fedscal.runtime.messages import Frame, Request
 
 _log = logging.getLogger(__name__)
@@ -75,12 +75,14 @@ class Registry:
         self.sites = {client: site for client, site in self.sites.items() if site.node in nodes}
         known = {site.node for site in self.sites.values()} | self._strangers
         frame = encode(Request("hello", [], {"keys": dict(self.keys)}).header, {}, [], {}, "fp32")
-        requests = {
-            str(node): NodeRequest(node, lambda: frame)
+        new = {
+            str(node): node
             for node, info in nodes.items()
             if node not in known and self._unanswered[_start(info)] < _HANDSHAKES
         }
-        for name, response in self.transport.exchange(requests, _HANDSHAKE, lambda name, frame: frame):
+        for name, response in self.transport.exchange(
+            new, lambda name: frame, _HANDSHAKE, lambda name, answer: succeeded(answer)
+        ):
             info = nodes[int(name)]
             if isinstance(response, Failure):
                 self._unanswered[_start(info)] += isinstance(response, TimedOut)

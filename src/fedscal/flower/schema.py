@@ -22,6 +22,7 @@ from fedscal.core.types import ClientId, Groups, Package, Profile, Weights
 from fedscal.core.weights import flatten, unlike
 from fedscal.experiment.records import AVERAGE
 from fedscal.experiment.spec import RunSpec
+from fedscal.flower.codec import JUDGED
 from fedscal.methods import build_objective, build_rule, method
 from fedscal.models.store import ModelCard
 from fedscal.runtime.evaluate import JOINT
@@ -148,6 +149,10 @@ class Schemas:
         header = {**scalars, "metrics": record(must, {**may, **joint})}
         return _schema(client, header, {WEIGHTS: self.source, **reports}, [WEIGHTS], transport)
 
+    def judgement(self, client: ClientId, images: int) -> Schema:
+        """Return the schema of a judgement that comes with another response."""
+        return Schema(record({"client": just(client), JUDGED: record(*self._metrics(images))}))
+
     def evaluation(self, client: ClientId, images: int) -> Schema:
         """Return the schema of the evaluation of a model by a client with so many images."""
         return _schema(client, {"metrics": record(*self._metrics(images))})
@@ -155,6 +160,10 @@ class Schemas:
     def comparison(self, client: ClientId) -> Schema:
         """Return the schema of a client's comparison of its images with those that the model knows."""
         return _schema(client, {UNLIKENESS: real(0, MOST)})
+
+    def done(self, client: ClientId) -> Schema:
+        """Return the schema of a response that says no more than that."""
+        return _schema(client, {})
 
     def profile(self, client: ClientId) -> Schema:
         """Return the schema of a client's profile, by the profile of a blank image."""

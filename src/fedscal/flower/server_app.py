@@ -31,6 +31,7 @@ from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec
 from fedscal.flower.driver import FlowerDriver
 from fedscal.flower.output import tell, tell_warnings
+from fedscal.flower.patches import pull_soon
 from fedscal.flower.processes import ENDED
 from fedscal.flower.registry import Registry
 from fedscal.flower.schema import Schemas
@@ -48,6 +49,7 @@ def main(grid: Grid, context: Context) -> None:
     """Run, or go on with, the federation that the run's configuration describes."""
     logging.getLogger("fedscal").addHandler(logging.StreamHandler(sys.stdout))
     tell_warnings()
+    pull_soon("flwr.superlink.grid.http_grid")
     config = context.run_config
     federation = FlowerFederation(grid, float(config["wait"]), float(config["round-timeout"]))
     out, lines = run_directory(context), Lines(tell)

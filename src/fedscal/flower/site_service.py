@@ -26,6 +26,7 @@ from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.source import given_model, source_model
 from fedscal.experiment.spec import RunSpec, parse_assignments
 from fedscal.flower import codec
+from fedscal.flower.codec import JUDGED
 from fedscal.flower.schema import FAILURE, NotAllowed, Schema, Schemas, handshake
 from fedscal.methods import hyperparameters
 from fedscal.models.store import ModelCard, find_model, load_model, model_files
@@ -118,30 +119,45 @@ class SiteService:
 
     def handle(self, frame: Frame) -> Frame:
         """Carry out a request; a failure is described in words that say nothing of the site's data."""
+        kind = frame.header.get("kind")
+        try:
+            request, judged, transport = self._decode(frame)
+            del frame  # its tensors are in the request, and may be large
+            # As many threads as the run wants: their number decides bits.
+            with compute_threads(int(request.scalars["keys"].get("threads", 1))):
+                judgement = self._judgement(request, judged) if judged else {}
+                response = self._respond(request, transport)
+        except Exception as error:
+            return self._failed(kind, error)
+        return replace(response, header={**response.header, **judgement})
+
+    def _respond(self, request: Request, transport: str) -> Frame:
         handlers: dict[str, Callable[[Request, str], Checked]] = {
             "hello": self._handshake,
             "train": self._train,
             "evaluate": self._evaluate,
             "compare": self._compare,
             "profile": self._profile,
+            "statistics": self._statistics,
         }
         try:
-            request, transport = self._decode(frame)
-            # As many threads as the run wants: their number decides bits.
-            with compute_threads(int(request.scalars["keys"].get("threads", 1))):
-                return self._encode(*handlers[request.kind](request, transport), transport)
-        except Exception as error:  # whatever it is, its text may hold paths and stays in the site's log
-            _log.exception("the request '%s' failed", frame.header.get("kind"))
-            return self._encode(FAILURE, Response({FAILED: safe_reason(error)}))
+            return self._encode(*handlers[request.kind](request, transport), transport)
+        except Exception as error:
+            return self._failed(request.kind, error)
 
-    def _decode(self, frame: Frame) -> tuple[Request, str]:
-        """Return a request, and how floats travel."""
+    def _failed(self, kind: object, error: Exception) -> Frame:
+        """Return a failure; whatever the error is, its text may hold paths and stays in the site's log."""
+        _log.error("the request '%s' failed", kind, exc_info=error)
+        return self._encode(FAILURE, Response({FAILED: safe_reason(error)}))
+
+    def _decode(self, frame: Frame) -> tuple[Request, Weights | None, str]:
+        """Return a request, the model to judge before it is carried out, and how floats travel."""
         models, transport = frame.header["models"], frame.header["transport"]
         groups = codec.decode(frame, models, self._source, transport)
-        request = Request.of(frame.header, {name: groups[name] for name in models})
+        request = Request.of(frame.header, {name: groups[name] for name in models if name != JUDGED})
         if set(request.clients) - {self.client}:
             raise UsageError(f"a request for {', '.join(request.clients)} came to {self.client}")
-        return request, transport
+        return request, groups[JUDGED] if JUDGED in models else None, transport
 
     def _encode(self, schema: Schema, response: Response, transport: str = "fp32") -> Frame:
         """Return a response as it is sent, if all of it may leave."""
@@ -187,13 +203,36 @@ class SiteService:
         schema = self._schemas(request).training(self.client, reply.examples, package, transport)
         return schema, replace(response, scalars={**response.scalars, "metrics": metrics})
 
+    def _judgement(self, request: Request, model: Weights) -> dict[str, Metrics]:
+        """Judge a model, if that can be: the training that comes with it goes on without."""
+        try:
+            metrics, images = self._judge(request, model)
+            judgement = {JUDGED: metrics}
+            self._schemas(request).judgement(self.client, images).check(
+                {"client": self.client, **judgement}, {}
+            )
+        except Exception:
+            _log.exception("a model was not judged")
+            return {}
+        return judgement
+
     def _evaluate(self, request: Request, transport: str) -> Checked:
+        metrics, images = self._judge(request, request.tensors[MODEL])
+        return self._schemas(request).evaluation(self.client, images), Response({"metrics": metrics})
+
+    def _judge(self, request: Request, model: Weights) -> tuple[Metrics, int]:
+        """Return the metrics of the server's model and the number of images; keep its statistics."""
         service = self._service(request)
-        metrics = self._metrics(service, request.tensors[MODEL])
+        metrics = self._metrics(service, model)
         if service.training.statistics:
             self._keep_statistics(service.own_tensors(self.client))
-        images = len(service.data[self.client].images)
-        return self._schemas(request).evaluation(self.client, images), Response({"metrics": metrics})
+        return metrics, len(service.data[self.client].images)
+
+    def _statistics(self, request: Request, transport: str) -> Checked:
+        """Take the statistics for the model that the site goes on with; they stay here."""
+        service = self._service(request)
+        self._keep_statistics(service.statistics(self.client, request.tensors[MODEL]))
+        return self._schemas(request).done(self.client), Response({})
 
     def _keep_statistics(self, statistics: Weights) -> None:
         """Keep the site's statistics for the server's model, to be used with it here."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -25,17 +26,15 @@ from flwr.supercore.heartbeat import HeartbeatSender
 
 from fedscal.core import files
 from fedscal.flower.output import tell
+from fedscal.flower.patches import pull_soon, replace
 from fedscal.flower.processes import allowed_hashes, end_with_parent, read_site_file
+from fedscal.flower.trace import mark
 
 _COMMAND = "flwr.supernode.cli.flower_supernode"
 _NODE = "flwr.supernode.start_client_internal"
 _CONNECTION = "flwr.supernode.fleet_http_connection"
-
-
-def replace(module: str, name: str, make: Callable[[Any], Any]) -> None:
-    """Put something else in place of a part of Flower; a Flower without that part ends here, unstarted."""
-    owner = import_module(module)
-    setattr(owner, name, make(getattr(owner, name)))
+_FIRST_NAP, _LONGER = 0.1, 1.2
+"""Seconds of the first pause after a message, and by how much the next one is longer."""
 
 
 def hold_to_list(allowed: frozenset[str]) -> None:
@@ -75,8 +74,8 @@ def _checking(start: Any) -> Any:
 class Receiving:
     """Flower's state of a node, which also notes the task and the message of an attempt to receive one."""
 
-    def __init__(self, state: Any) -> None:
-        self._state = state
+    def __init__(self, state: Any, name: str = "") -> None:
+        self._state, self._name = state, name
         self._tasks: list[int] = []
         self._messages: list[str] = []
 
@@ -85,6 +84,7 @@ class Receiving:
 
     def create_task(self, **what: Any) -> int | None:
         """Create the task of a message."""
+        mark("noticed", self._name)
         task: int | None = self._state.create_task(**what)
         self._tasks += [] if task is None else [task]
         return task
@@ -103,7 +103,29 @@ class Receiving:
             store.delete(message)
 
 
-def finish_tasks_without_message() -> None:
+class Naps:
+    """Flower's pauses between two looks for a message or a reply: short after a message, then longer.
+
+    Flower's node waits 3 s before it looks for a message again, and half a second for a reply of its app. In
+    short rounds that is most of the time. Here the pauses grow with the time that nothing came, to Flower's
+    own: they are a share of a round, whatever its length, and an idle site asks no more often than Flower's.
+    """
+
+    def __init__(self) -> None:
+        self._pauses: dict[float, float] = {}
+
+    def sleep(self, longest: float) -> None:
+        """Pause in the place of a pause of Flower's, at most as long."""
+        pause = min(self._pauses.get(longest, _FIRST_NAP), longest)
+        self._pauses[longest] = pause * _LONGER
+        time.sleep(pause)
+
+    def begin(self) -> None:
+        """Begin with short pauses again."""
+        self._pauses.clear()
+
+
+def finish_tasks_without_message(naps: Naps, name: str = "") -> None:
     """End the task of a message that does not come because its run was stopped meanwhile.
 
     Flower forgets to: the executor would wait an hour for the message, and the site would be lost so long.
@@ -111,10 +133,12 @@ def finish_tasks_without_message() -> None:
 
     def make(receive: Any) -> Any:
         def received(*, state: Any, object_store: Any, **others: Any) -> int | None:
-            receiving = Receiving(state)
+            receiving = Receiving(state, name)
             run: int | None = receive(state=receiving, object_store=object_store, **others)
             if run is None:
                 receiving.give_up(object_store)
+            else:
+                naps.begin()
             return run
 
         return received
@@ -162,9 +186,13 @@ def main() -> None:
     """Run a SuperNode until it is ended."""
     end_with_parent()
     folder, heartbeat = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
-    hold_to_list(allowed_hashes(read_site_file(folder)["apps"]))
+    described = read_site_file(folder)
+    hold_to_list(allowed_hashes(described["apps"]))
     report_heartbeats(heartbeat)
-    finish_tasks_without_message()
+    naps = Naps()
+    replace(_NODE, "time", lambda flowers: naps)
+    pull_soon(_NODE)
+    finish_tasks_without_message(naps, described["name"])
     _touched(heartbeat)
     try:
         import_module(_COMMAND).flower_supernode()

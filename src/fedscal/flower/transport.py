@@ -13,8 +13,9 @@ from flwr.serverapp import Grid
 from fedscal.core.errors import FedscalError
 from fedscal.core.fields import printable
 from fedscal.core.types import Failure
-from fedscal.flower.codec import from_records, to_records
+from fedscal.flower.codec import taken_out, to_records
 from fedscal.flower.schema import FAILURE
+from fedscal.flower.trace import mark
 from fedscal.runtime.messages import FAILED, Frame
 
 _FIRST_POLL, _LAST_POLL = 0.1, 1.0
@@ -22,18 +23,10 @@ _FIRST_POLL, _LAST_POLL = 0.1, 1.0
 _ERRORS = {5: "its machine is gone", 8: "its process ended; out of memory?", 3: "its answer was lost"}
 """What Flower's error codes mean for us."""
 _MESSAGE_TYPES = {
-    **dict.fromkeys(("hello", "profile", "compare"), "query"),
+    **dict.fromkeys(("hello", "profile", "compare", "statistics"), "query"),
     **{kind: kind for kind in ("train", "evaluate")},
 }
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class NodeRequest:
-    """A request that is encoded when it is sent, and the node that it goes to."""
-
-    node: int
-    encode: Callable[[], Frame]
 
 
 @dataclass(frozen=True)
@@ -54,28 +47,37 @@ class GridTransport:
     limit: int
 
     def exchange(
-        self, requests: Mapping[str, NodeRequest], timeout: float, read: Callable[[str, Frame], T]
+        self,
+        nodes: Mapping[str, int],
+        encode: Callable[[str], Frame],
+        timeout: float,
+        read: Callable[[str, Frame], T],
     ) -> Iterator[tuple[str, T | Failure]]:
         """Yield what is read of each response as it comes, or why there is none within ``timeout`` seconds.
 
-        ``read`` decodes and checks a response; whatever it raises is the failure of that response.
+        ``encode`` makes the request to a name when it is sent, and is let go of when all are: it may hold a
+        model. ``read`` decodes and checks a response; whatever it raises is the failure of that response.
         """
+        mark("begun")
         pending: dict[str, str] = {}
-        started = {request.node: "" for request in requests.values()} | (self._starts() if requests else {})
-        for name, request in requests.items():  # one by one: a whole round's models at once would fill memory
-            pushed = list(self.grid.push_messages([_message(request, timeout)]))
+        started = dict.fromkeys(nodes.values(), "") | (self._starts() if nodes else {})
+        for name, node in nodes.items():  # one by one: a whole round's models at once would fill memory
+            pushed = list(self.grid.push_messages([_message(encode(name), node, timeout)]))
+            mark("sent", name)
             if pushed and pushed[0]:
                 pending[pushed[0]] = name
             else:
                 yield name, Failure(name, "the request could not be sent")
+        del encode
         end, pause = time.monotonic() + timeout, _FIRST_POLL
         while pending and time.monotonic() < end:
             for sent, name in list(pending.items()):
                 response = self._poll(sent, name, read)
                 if response is not None:
+                    mark("read", name)
                     del pending[sent]
                     yield name, response
-            for name in self._restarted(requests, pending.values(), started):
+            for name in self._restarted(nodes, pending.values(), started):
                 pending = {sent: other for sent, other in pending.items() if other != name}
                 yield name, Failure(name, "was restarted in the middle of its work")
             if pending:
@@ -89,12 +91,13 @@ class GridTransport:
         return {info.node_id: info.last_activated_at for info in self.grid.get_nodes()}
 
     def _restarted(
-        self, requests: Mapping[str, NodeRequest], pending: Collection[str], started: Mapping[int, str]
+        self, nodes: Mapping[str, int], pending: Collection[str], started: Mapping[int, str]
     ) -> list[str]:
         """Return who lost our request: of a node that is back soon enough, Flower reports no error."""
         now = self._starts() if pending else {}
-        nodes = {name: requests[name].node for name in pending}
-        return [name for name, node in nodes.items() if now.get(node, started[node]) != started[node]]
+        return [
+            name for name in pending if now.get(nodes[name], started[nodes[name]]) != started[nodes[name]]
+        ]
 
     def _poll(self, sent: str, name: str, read: Callable[[str, Frame], T]) -> T | Failure | None:
         """Return what is read of the response to a message, or why it cannot be; None: it is not there yet.
@@ -116,11 +119,19 @@ class GridTransport:
             code = message.error.code
             reason = _ERRORS.get(code, f"Flower's error code {code}; the log of the site says more")
             return Failure(name, reason)
-        frame = from_records(message.content, self.limit)
-        if FAILED in frame.header:
-            FAILURE.check(frame.header, {})
-            return Failure(name, str(frame.header[FAILED]))
-        return read(name, frame)
+        return read(name, taken_out(message, self.limit))
+
+
+class SiteFailed(FedscalError):
+    """A site says that it could not do what it was asked for, and why."""
+
+
+def succeeded(frame: Frame) -> Frame:
+    """Return a response; one that says why there is none is raised."""
+    if FAILED in frame.header:
+        FAILURE.check(frame.header, {})
+        raise SiteFailed(str(frame.header[FAILED]))
+    return frame
 
 
 def describe_error(error: Exception) -> str:
@@ -129,12 +140,11 @@ def describe_error(error: Exception) -> str:
     return printable(f"{kind}{error}")
 
 
-def _message(request: NodeRequest, timeout: float) -> Message:
-    frame = request.encode()
+def _message(frame: Frame, node: int, timeout: float) -> Message:
     header = frame.header
     return Message(
         to_records(frame),
-        request.node,
+        node,
         _MESSAGE_TYPES[header["kind"]],
         ttl=timeout,  # after that, a site that comes back late does not begin with it any more
         group_id=str(header["scalars"].get("round", "")),

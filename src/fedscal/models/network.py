@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedscal.core.types import Images, Prediction
+from fedscal.core.types import Images, Prediction, Weights
 from fedscal.models.cut import cut
 
 
@@ -136,6 +136,15 @@ class Network(nn.Module):
         """Where the network computes."""
         return self.head.weight.device
 
+    def load(self, model: Weights) -> None:
+        """Take over the values of a model of this network; torch refuses another one's, with a list."""
+        own, values = self.state_dict(), dict(model)
+        if {name: tensor.shape for name, tensor in values.items()} != {n: t.shape for n, t in own.items()}:
+            self.load_state_dict(values)
+        # What load_state_dict does beyond this, module by module, takes five times as long.
+        for name, tensor in own.items():
+            tensor.copy_(values[name])
+
     def freeze_head(self, frozen: bool = True) -> None:
         """Keep the hypothesis h fixed, so that adaptation moves the features only; or let it move again."""
         self.head.requires_grad_(not frozen)
@@ -164,6 +173,7 @@ def predict(
     network: Network, images: Images, view: Callable[[Tensor], Tensor], batch_size: int = 256
 ) -> Prediction:
     """Return the network's predictions of every image in a view, in evaluation mode."""
-    network.eval()
+    if network.training:
+        network.eval()
     parts = [network(view(batch.to(network.device))) for batch in images.split(batch_size)]
     return Prediction(torch.cat([p.features for p in parts]), torch.cat([p.logits for p in parts]))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedscal.core import files
 from fedscal.core.errors import ModelRefused, UsageError, first_line, nearest, shown
+from fedscal.core.heap import keep_freed_memory
 from fedscal.core.lazy import torch
 from fedscal.models import custom
 
@@ -83,6 +84,7 @@ def build_network(name: str, shape: Shape, classes: int, seed: int = 0, standard
     ``standardise`` puts a layer between backbone and bottleneck that a site's own statistics go into.
     """
     check_model(name)
+    keep_freed_memory()  # who builds a network is going to compute with it
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         if name in MODELS:

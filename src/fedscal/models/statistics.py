@@ -98,7 +98,7 @@ def load_at_site(
     statistics: SiteStatistics | None,
 ) -> None:
     """Load a model as a site uses it: with statistics of its own images, or as it is if None."""
-    network.load_state_dict(model)
+    network.load(model)
     if statistics:
         statistics.apply(network, images, view)
 

@@ -109,7 +109,8 @@ def _running(run: Run | None, now: UnderWay | None, clock: float) -> Status:
     times = {"elapsed": now.earlier + clock - now.started if now else math.nan}
     pace = _pace(rounds)
     spent = clock - now.since if now and now.round and now.round > done else 0.0
-    times |= {"a round": pace, "left, about": _left(pace, spent, total - done)}
+    merged = max(done, (now.round or 1) - 1) if now else done  # over machines, one may be yet to be judged
+    times |= {"a round": pace, "left, about": _left(pace, spent, total - merged)}
     notes = _last_round(rounds)
     return Status("running", _present(now, done, total), done, total, _known(times), _people(now), notes)
 

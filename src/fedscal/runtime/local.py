@@ -16,13 +16,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any, TypeVar
 
 from fedscal.core.errors import DataRefused, ModelRefused, OutOfSpace, shown
-from fedscal.core.types import ClientId, Failure, Groups, Metrics, Package, Reply, Weights
+from fedscal.core.types import ClientId, Failure, Groups, Judged, Metrics, Package, Reply, Weights
 from fedscal.runtime.messages import (
     EXPECTED,
     MODEL,
@@ -178,6 +179,12 @@ class LocalDriver:
             part = math.ceil(len(clients) / len(self._executors))
             tasks |= {tuple(clients[i : i + part]): {MODEL: weights} for i in range(0, len(clients), part)}
         return self._judged(tasks)
+
+    def judge(self, models: Mapping[ClientId, Weights], then: Judged) -> None:
+        """Let each client evaluate its model, and say at once what it found."""
+        started = time.perf_counter()
+        judged = self.evaluate(models)
+        then(judged, time.perf_counter() - started)
 
     def evaluate_own(
         self, replies: Sequence[Reply], received: Mapping[ClientId, Weights]

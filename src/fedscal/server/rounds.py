@@ -13,7 +13,7 @@ from fedscal.core.errors import TooFewClients
 from fedscal.core.lazy import torch
 from fedscal.core.rng import stream
 from fedscal.core.spool import Spool
-from fedscal.core.types import ClientId, Failure, Metrics, Package, Reply, Weights
+from fedscal.core.types import ClientId, Failure, Judged, Metrics, Package, Reply, Weights
 from fedscal.server.rule import ServerRule, ServerState
 from fedscal.server.screen import screen
 
@@ -57,7 +57,14 @@ class Driver(Protocol):
         ...
 
     def evaluate(self, models: Mapping[ClientId, Weights]) -> Mapping[ClientId, Metrics]:
-        """Evaluate models, each at its client on the client's own data; only scalars are returned."""
+        """Evaluate models now, each at its client on the client's own data; only scalars are returned."""
+        ...
+
+    def judge(self, models: Mapping[ClientId, Weights], then: Judged) -> None:
+        """Evaluate models at the latest with the next ``exchange``, and before its end call ``then``.
+
+        Clients on this machine do it at once. To others a message takes seconds, and it rides on the next.
+        """
         ...
 
     def evaluate_own(

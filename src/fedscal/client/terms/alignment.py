@@ -53,7 +53,7 @@ class Alignment(Term):
         """Set the threshold from the entropies of the client's predictions."""
         gamma = losses.pearson_skewness(sweep.entropies)
         clips = (self.gamma_low, self.gamma_high) if self.adaptive else (0.0, 0.0)
-        tau = losses.adaptive_threshold(sweep.entropies, self.tau_init, *clips)
+        tau = self.tau_init + gamma.clamp(*clips)
         zero = torch.zeros(())
         return {"tau": tau, "gamma": gamma, "seen": zero, "share_local": zero, "share_server": zero}
 
