@@ -1,6 +1,7 @@
 """Memory and seconds of a round by the number of clients that take part: 10, 100, 1,000 and 10,000.
 
     python -m benchmarks.scale [10 100 1000 ...]
+    python -m benchmarks.scale loa 10 2000          # of one method
 
 Every client has five images of 28 x 28 pixels and trains the small convnet on them for one epoch with
 FedSCAl; one round, all take part and judge, one process, one thread. LoA keeps a model for each client. Each
@@ -39,17 +40,16 @@ class Cost:
     checkpoint: float
 
 
-def measured(method: str, clients: int, folder: Path) -> Cost:
-    """Run one round in this process."""
+def spec_of(method: str, clients: int) -> fedscal.RunSpec:
+    """Return a run of one round with so many clients of five images."""
     draw = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (clients, _IMAGES, 1, _SIDE, _SIDE), dtype=torch.uint8, generator=draw)
     labels = torch.arange(50) % _CLASSES
     source = torch.randint(0, 256, (50, 1, _SIDE, _SIDE), dtype=torch.uint8, generator=draw)
     sites = {f"site-{number:05}": images[number] for number in range(clients)}
     names = [str(number) for number in range(_CLASSES)]
-    data = keep_tensors({"source": (source, labels), **sites}, names)
-    spec = fedscal.RunSpec.make(
-        benchmark=data,
+    return fedscal.RunSpec.make(
+        benchmark=keep_tensors({"source": (source, labels), **sites}, names),
         source="source",
         method=method,
         clients_per_domain=1,
@@ -59,7 +59,11 @@ def measured(method: str, clients: int, folder: Path) -> Cost:
         pretrain_epochs=1,
         workers=1,
     )
-    run = fedscal.adapt(spec, folder / "run")
+
+
+def measured(method: str, clients: int, folder: Path) -> Cost:
+    """Run one round in this process."""
+    run = fedscal.adapt(spec_of(method, clients), folder / "run")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return Cost(peak, run.rounds()[-1].seconds.adapt, files.size_of(run.checkpoints.folder) / 1e6)
 
@@ -71,11 +75,11 @@ def in_a_process_of_its_own(method: str, clients: int) -> Cost:
     return Cost(**json.loads(ended.stdout.splitlines()[-1]))
 
 
-def main(sizes: tuple[int, ...]) -> None:
+def main(methods: tuple[str, ...], sizes: tuple[int, ...]) -> None:
     """Print a table."""
     table = Table("method", "participants", "peak memory", "ratio", "ms a client", "ratio", "checkpoints")
     console = Console(width=100)
-    for method in METHODS:
+    for method in methods:
         first: Cost | None = None
         for clients in sizes:
             with console.status(f"{method}, {clients:,} clients"):
@@ -99,4 +103,6 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory() as folder:
             print(json.dumps(asdict(measured(sys.argv[2], int(sys.argv[3]), Path(folder)))))
     else:
-        main(tuple(map(int, sys.argv[1:])) or SIZES)
+        words = sys.argv[1:]
+        numbers = tuple(int(word) for word in words if word.isdecimal())
+        main(tuple(word for word in words if not word.isdecimal()) or METHODS, numbers or SIZES)

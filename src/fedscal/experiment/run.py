@@ -191,7 +191,7 @@ class _Run:
         last = checkpoint.merged if checkpoint else MergedRound(round=0)
         if last is None or last.round < len(self.records):
             return list(self.records)
-        begun = [*self.records, last]
+        begun: list[MergedRound | RoundRecord] = [*self.records, last]
         if not checkpoint:
             self.events.merged(last, state)
         self._judge(last, state)
