@@ -65,7 +65,7 @@ def test_only_the_sites_that_judge_are_asked(
         return real(self, request, model)
 
     monkeypatch.setattr(SiteService, "_judge", counted)
-    keys = {"method": "fedloa", "rounds": 4, "judge_clients": 1, "judge_every": 2}
+    keys: dict[str, Any] = {"method": "fedloa", "rounds": 4, "judge_clients": 1, "judge_every": 2}
     run(grid, tmp_path / "run", world, **keys)
     assert asked == 3 + 1 + 3
     assert rows(tmp_path / "run") == rows(world.reference("judged", **keys))
