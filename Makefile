@@ -90,11 +90,13 @@ wheelhouse: .venv/runtime ## all wheels that a machine without an index needs, i
 deploy-check: .venv/dev ## the container file and the systemd units of deploy/; part of the tests
 	$(BIN)/pytest tests/unit/test_deploy_files.py
 
-bench: .venv/runtime ## seconds of a round against the bare passes that it needs; images a second and memory
+bench: .venv/runtime ## rounds against their bare passes; images a second, memory; FLOWER_ENV=, PFL_ENV=: other frameworks
 	$(BIN)/python -m benchmarks.rounds
 	$(BIN)/python -m benchmarks.images
 	$(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.small_clients
+	$(BIN)/python -m benchmarks.judging
+	$(BIN)/python -m benchmarks.peers $(if $(FLOWER_ENV),--flower-env $(FLOWER_ENV)) $(if $(PFL_ENV),--pfl-env $(PFL_ENV))
 
 clean: ## remove the environment, caches and demo runs
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* dist runs/demo

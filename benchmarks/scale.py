@@ -1,6 +1,7 @@
 """Memory and seconds of a round by the number of clients that take part: 10, 100, 1,000 and 10,000.
 
     python -m benchmarks.scale [10 100 1000 ...]
+    python -m benchmarks.scale loa 10 2000          # of one method
 
 Every client has five images of 28 x 28 pixels and trains the small convnet on them for one epoch with
 FedSCAl; one round, all take part and judge, one process, one thread. LoA keeps a model for each client. Each
@@ -74,11 +75,11 @@ def in_a_process_of_its_own(method: str, clients: int) -> Cost:
     return Cost(**json.loads(ended.stdout.splitlines()[-1]))
 
 
-def main(sizes: tuple[int, ...]) -> None:
+def main(methods: tuple[str, ...], sizes: tuple[int, ...]) -> None:
     """Print a table."""
     table = Table("method", "participants", "peak memory", "ratio", "ms a client", "ratio", "checkpoints")
     console = Console(width=100)
-    for method in METHODS:
+    for method in methods:
         first: Cost | None = None
         for clients in sizes:
             with console.status(f"{method}, {clients:,} clients"):
@@ -102,4 +103,6 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory() as folder:
             print(json.dumps(asdict(measured(sys.argv[2], int(sys.argv[3]), Path(folder)))))
     else:
-        main(tuple(map(int, sys.argv[1:])) or SIZES)
+        words = sys.argv[1:]
+        numbers = tuple(int(word) for word in words if word.isdecimal())
+        main(tuple(word for word in words if not word.isdecimal()) or METHODS, numbers or SIZES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from harness import TINY, Words, Zygote, rows, same_result, summary
 MANY = [*TINY, "clients_per_domain=2", "participation=1"]
 # Two rounds of all clients: in the second FedMOON has a model of its own to contrast with.
 ALL = ["clients_per_domain=2", "participation=1", "rounds=2"]
+
+more = partial(pytest.param, marks=pytest.mark.long)
+"""A case that the default suite leaves out: tests/contract has its statement for every term."""
 
 
 def _sha(fedscal: Zygote, out: Path, *words: str) -> str:
@@ -28,8 +32,8 @@ def fedloa(fedscal: Zygote, tmp_path_factory: pytest.TempPathFactory) -> str:
     "words",
     [
         ["method=fedscal", "lambda_local=0", "lambda_server=0"],
-        ["method=fedprox", "mu=0"],
-        ["method=fedmoon", "mu=0"],
+        more(["method=fedprox", "mu=0"]),
+        more(["method=fedmoon", "mu=0"]),
     ],
     ids=lambda words: words[0],
 )
@@ -43,10 +47,10 @@ def test_a_method_with_its_terms_off_is_fedloa(
     "words",
     [
         ["method=fedscal", "lambda_local=0"],
-        ["method=fedscal", "lambda_server=0"],
-        ["method=fedprox", "mu=0.1"],
+        more(["method=fedscal", "lambda_server=0"]),
+        more(["method=fedprox", "mu=0.1"]),
         ["method=fedmoon"],
-        ["method=fedloa", "seed=1"],
+        more(["method=fedloa", "seed=1"]),
         ["method=fedloa", "beta=0"],
     ],
     ids=" ".join,
@@ -57,7 +61,7 @@ def test_a_term_that_is_on_moves_the_weights(
     assert _sha(fedscal, tmp_path / "run", *words, *ALL) != fedloa
 
 
-@pytest.mark.parametrize("method", ["fedscal", "fedmoon"])
+@pytest.mark.parametrize("method", ["fedmoon", more("fedscal")])
 def test_the_same_run_twice_has_the_same_bits(
     fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path], method: str
 ) -> None:
@@ -91,3 +95,24 @@ def test_worker_processes_change_no_bit(fedscal: Zygote, tmp_path: Path, method:
         assert ended.code == 0, ended.err
     assert same_result(tmp_path / "1", tmp_path / "2")
     assert len(rows(tmp_path / "1")[-1]["participants"]) == 4
+
+
+@pytest.mark.slow
+def test_who_judges_depends_neither_on_workers_nor_changes_it_a_weight(
+    fedscal: Zygote, tmp_path: Path
+) -> None:
+    """Round 2 of 3 is judged by three of the four clients; all four train, and three judge their own."""
+    keys = ["judge_clients=3", "judge_every=2"]
+    for name, words in {"all": [], "1": [*keys, "workers=1"], "2": [*keys, "workers=2"]}.items():
+        end = ["--quiet", "--no-report", "--out", str(tmp_path / name)]
+        ended = fedscal("run", *MANY, "method=fedloa", *words, *end)
+        assert ended.code == 0, ended.err
+    assert same_result(tmp_path / "1", tmp_path / "2")
+    assert summary(tmp_path / "1")["weights_sha256"] == summary(tmp_path / "all")["weights_sha256"]
+    assert summary(tmp_path / "1")["accuracy"]["last"] == summary(tmp_path / "all")["accuracy"]["last"]
+    whole, some = rows(tmp_path / "all"), rows(tmp_path / "1")
+    assert (some[0], some[3]["clients"]) == (whole[0], whole[3]["clients"])
+    assert not any("images" in row or "local_accuracy" in row for row in some[1]["clients"].values())
+    judged = {client for client, row in some[2]["clients"].items() if "images" in row}
+    assert len(judged) == 3
+    assert all(some[2]["clients"][client] == whole[2]["clients"][client] for client in judged)

@@ -39,6 +39,7 @@ def run_and_output(cache: Path, shared: Path) -> tuple[Path, Ended]:
     run, said = shared / "end to end ünïcode" / "run", shared / "end-to-end.json"
 
     def make() -> None:
+        run.parent.mkdir(exist_ok=True)
         ended = program(cache, "run", *DIGITS, "--out", run)
         assert ended.code == 0, ended.err
         said.write_text(json.dumps(asdict(ended)))
