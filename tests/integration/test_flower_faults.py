@@ -45,7 +45,7 @@ def test_a_killed_server_resumes_to_the_same_bits(machines: Federation, world: W
     started = machines.run(out, "method=fedmoon", "rounds=3")
     started.says("round 1", 300)
     server = next(command for command in machines.commands if command.log.name.startswith("server-"))
-    server.kill()  # SuperLink and ServerApp at once, in the middle of round 2
+    server.kill()  # SuperLink and ServerApp at once, in the middle of round 3
     assert started.wait(RETURN + 60) != 0, "it waits so long for the server to come back"
     assert not (out / "summary.json").exists()
     machines.server()
