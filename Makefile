@@ -94,6 +94,8 @@ bench: .venv/runtime ## rounds against their bare passes; images a second, memor
 	$(BIN)/python -m benchmarks.rounds
 	$(BIN)/python -m benchmarks.images
 	$(BIN)/python -m benchmarks.scale
+	$(BIN)/python -m benchmarks.small_clients
+	$(BIN)/python -m benchmarks.judging
 	$(BIN)/python -m benchmarks.peers $(if $(FLOWER_ENV),--flower-env $(FLOWER_ENV)) $(if $(PFL_ENV),--pfl-env $(PFL_ENV))
 
 clean: ## remove the environment, caches and demo runs

@@ -37,13 +37,13 @@ from fedscal.flower import launch, processes
 from fedscal.flower.demo import federation
 
 DATA = {"benchmark": "digits", "source": "mnist"}
-KEYS = {"participation": 1, "rounds": 4, "local_epochs": 1}
+KEYS = {"method": "fedscal", "participation": 1, "rounds": 4, "local_epochs": 1}
 LIMITS = {"wait": 600, "round-timeout": 600}
 
 
 LEGS = {
-    "encoded and sent": ("begun", "sent", "ours"),
-    "until the site's node asks": ("sent", "noticed", "Flower, with our pauses"),
+    "until it is its turn to be sent": ("begun", "train", "ours: one after the other"),
+    "sent, until the site's node sees it": ("train", "noticed", "Flower, with our pauses"),
     "to the node, and from it to our executor": ("noticed", "fetched", "Flower; ours to ask"),
     "judged and trained": ("fetched", "answered", "the work"),
     "back to the node": ("answered", "pushed", "Flower"),
@@ -62,7 +62,7 @@ def seconds(records: Sequence[RoundRecord]) -> dict[str, float]:
     }
 
 
-def legs(path: Path, rounds: int) -> dict[str, tuple[float, float]]:
+def legs(path: Path) -> dict[str, tuple[float, float]]:
     """Return the seconds of every leg in the rounds of a deployment: the mean over sites, and the longest."""
     waves: list[dict[tuple[str, str], float]] = []
     for line in path.read_text().splitlines():
@@ -71,7 +71,7 @@ def legs(path: Path, rounds: int) -> dict[str, tuple[float, float]]:
             waves.append({("begun", ""): mark["time"]})
         elif waves:
             waves[-1][mark["what"], mark["who"]] = mark["time"]
-    trained = [wave for wave in waves if len(wave) > 1][-1 - rounds : -1]  # the last one only judges
+    trained = [wave for wave in waves if any(what == "train" for what, _ in wave)]
     found: dict[str, tuple[float, float]] = {}
     for leg, (start, end, _) in LEGS.items():
         spent = [
@@ -131,12 +131,14 @@ def play(
         yield "deployment", RunDirectory(folder / "flower")
 
 
-def beside(other: Path, words: Sequence[str]) -> None:
+def beside(other: Path, words: Sequence[str], alone: float) -> None:
     """Print the row of another checkout's deployment, made by this file with that one's package."""
     env = {**os.environ, "PYTHONPATH": str(other / "src")}
     argv = [sys.executable, __file__, *words, "only=deployment", "trace=no"]
     made = subprocess.run(argv, env=env, stdout=subprocess.PIPE, text=True, check=True)
-    print(made.stdout.splitlines()[-1].replace("deployment", f"deployment of {other.name}"), flush=True)
+    _, _, clients, whole, _, accuracy, _ = made.stdout.splitlines()[-1].split("|")
+    beyond = f"{float(whole) - alone:.2f}"
+    print(f"| deployment of {other.name} |{clients}|{whole}| {beyond} |{accuracy}|", flush=True)
 
 
 def main() -> None:
@@ -155,10 +157,10 @@ def main() -> None:
             shown = [*parts.values(), parts["a round"] - alone, directory.summary().accuracy.last.average]
             print(f"| {driver} | {' | '.join(f'{one:.2f}' for one in shown)} |", flush=True)
         if other:
-            beside(Path(other), [word for word in sys.argv[1:] if not word.startswith("other=")])
+            beside(Path(other), [word for word in sys.argv[1:] if not word.startswith("other=")], alone)
         if path.exists() and trace != "no":
             print("\n| leg | whose | mean | longest |\n|---|---|---:|---:|")
-            for leg, (mean, longest) in legs(path, len(directory.rounds()) - 1).items():
+            for leg, (mean, longest) in legs(path).items():
                 print(f"| {leg} | {LEGS[leg][2]} | {mean:.2f} | {longest:.2f} |")
 
 

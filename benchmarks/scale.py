@@ -40,17 +40,16 @@ class Cost:
     checkpoint: float
 
 
-def measured(method: str, clients: int, folder: Path) -> Cost:
-    """Run one round in this process."""
+def spec_of(method: str, clients: int) -> fedscal.RunSpec:
+    """Return a run of one round with so many clients of five images."""
     draw = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (clients, _IMAGES, 1, _SIDE, _SIDE), dtype=torch.uint8, generator=draw)
     labels = torch.arange(50) % _CLASSES
     source = torch.randint(0, 256, (50, 1, _SIDE, _SIDE), dtype=torch.uint8, generator=draw)
     sites = {f"site-{number:05}": images[number] for number in range(clients)}
     names = [str(number) for number in range(_CLASSES)]
-    data = keep_tensors({"source": (source, labels), **sites}, names)
-    spec = fedscal.RunSpec.make(
-        benchmark=data,
+    return fedscal.RunSpec.make(
+        benchmark=keep_tensors({"source": (source, labels), **sites}, names),
         source="source",
         method=method,
         clients_per_domain=1,
@@ -60,7 +59,11 @@ def measured(method: str, clients: int, folder: Path) -> Cost:
         pretrain_epochs=1,
         workers=1,
     )
-    run = fedscal.adapt(spec, folder / "run")
+
+
+def measured(method: str, clients: int, folder: Path) -> Cost:
+    """Run one round in this process."""
+    run = fedscal.adapt(spec_of(method, clients), folder / "run")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return Cost(peak, run.rounds()[-1].seconds.adapt, files.size_of(run.checkpoints.folder) / 1e6)
 

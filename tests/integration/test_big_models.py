@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,7 +57,6 @@ def most(copies: float, size: int) -> Iterator[None]:
     before = status("VmRSS")
     yield
     taken = (status("VmHWM") - before) / (size * 2**20)
-    print(f"{taken:.2f} of {copies}")
     assert taken <= copies + SLACK
 
 
@@ -108,8 +109,7 @@ def train(network: Network) -> Response | Failure:
     return service.handle(training_request("a", package, {}))
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_client_of_this_process_needs_the_copy_that_it_sends(size: int) -> None:
+def a_client_of_this_process_needs_the_copy_that_it_sends(size: int) -> None:
     """Its reply is a copy of the network, which it trains in place.
 
     The gradients of the ballast are never made: no loss depends on it.
@@ -122,8 +122,7 @@ def test_a_client_of_this_process_needs_the_copy_that_it_sends(size: int) -> Non
     assert weights.byte_count(reply_of(response)[0].weights) > size * 2**20
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_message_to_a_worker_process_is_its_bytes_and_the_model_that_is_read(size: int) -> None:
+def a_message_to_a_worker_process_is_its_bytes_and_the_model_that_is_read(size: int) -> None:
     """The sender's bytes are gone when the reader makes tensors of its own: two at a time in both."""
     package = Package(1, 0.01, {"server": large(size, 1.0)})
     with most(2, size):
@@ -132,9 +131,7 @@ def test_a_message_to_a_worker_process_is_its_bytes_and_the_model_that_is_read(s
     assert weights.digest(found.tensors["server"]) == weights.digest(package.models["server"])
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_over_flower_a_model_is_its_bytes_and_flower_s_and_the_bytes_go_before_the_work(size: int) -> None:
-    pytest.importorskip("flwr")
+def over_flower_a_model_is_its_bytes_and_flower_s_and_the_bytes_go_before_the_work(size: int) -> None:
     from flwr.app import Message
     from flwr.supercore.task_identity import TaskIdentity
 
@@ -168,3 +165,31 @@ def test_over_flower_a_model_is_its_bytes_and_flower_s_and_the_bytes_go_before_t
     with most(1, size):  # Flower's copy goes when the bytes are taken out of it, these when they are decoded
         handle_message(Site, messages.pop())  # type: ignore[arg-type]
     assert Site.working - before <= SLACK * size * 2**20, "of Flower's copy and ours, the model alone is left"
+
+
+CASES = {
+    made.__name__: made
+    for made in (
+        a_client_of_this_process_needs_the_copy_that_it_sends,
+        a_message_to_a_worker_process_is_its_bytes_and_the_model_that_is_read,
+        over_flower_a_model_is_its_bytes_and_flower_s_and_the_bytes_go_before_the_work,
+    )
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("case", CASES)
+def test_copies_of_a_model(case: str, size: int) -> None:
+    """In a process of its own: what others have freed there, or keep, is no copy of the model."""
+    if "flower" in case:
+        pytest.importorskip("flwr")
+    path = os.pathsep.join([*sys.path, str(Path(__file__).parents[1])])
+    ended = subprocess.run(
+        [sys.executable, __file__, case, str(size)], env={**os.environ, "PYTHONPATH": path},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+
+
+if __name__ == "__main__":
+    CASES[sys.argv[1]](int(sys.argv[2]))

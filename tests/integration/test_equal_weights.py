@@ -95,3 +95,24 @@ def test_worker_processes_change_no_bit(fedscal: Zygote, tmp_path: Path, method:
         assert ended.code == 0, ended.err
     assert same_result(tmp_path / "1", tmp_path / "2")
     assert len(rows(tmp_path / "1")[-1]["participants"]) == 4
+
+
+@pytest.mark.slow
+def test_who_judges_depends_neither_on_workers_nor_changes_it_a_weight(
+    fedscal: Zygote, tmp_path: Path
+) -> None:
+    """Round 2 of 3 is judged by three of the four clients; all four train, and three judge their own."""
+    keys = ["judge_clients=3", "judge_every=2"]
+    for name, words in {"all": [], "1": [*keys, "workers=1"], "2": [*keys, "workers=2"]}.items():
+        end = ["--quiet", "--no-report", "--out", str(tmp_path / name)]
+        ended = fedscal("run", *MANY, "method=fedloa", *words, *end)
+        assert ended.code == 0, ended.err
+    assert same_result(tmp_path / "1", tmp_path / "2")
+    assert summary(tmp_path / "1")["weights_sha256"] == summary(tmp_path / "all")["weights_sha256"]
+    assert summary(tmp_path / "1")["accuracy"]["last"] == summary(tmp_path / "all")["accuracy"]["last"]
+    whole, some = rows(tmp_path / "all"), rows(tmp_path / "1")
+    assert (some[0], some[3]["clients"]) == (whole[0], whole[3]["clients"])
+    assert not any("images" in row or "local_accuracy" in row for row in some[1]["clients"].values())
+    judged = {client for client, row in some[2]["clients"].items() if "images" in row}
+    assert len(judged) == 3
+    assert all(some[2]["clients"][client] == whole[2]["clients"][client] for client in judged)

@@ -182,8 +182,9 @@ def test_a_site_ends_with_its_statistics_for_the_model_that_is_delivered_to_it(
     here = adapt(
         RunSpec.make(**{**keys, "clients": str(world.folder / "sites"), "workers": 1}), tmp_path / "here"
     )
-    assert here.summary().delivery is not None
-    assert (here.summary().delivery.round == 0) == (delivered == "source")
+    verdict = here.summary().delivery
+    assert verdict
+    assert (verdict.round == 0) == (delivered == "source")
     for site in SITES:
         kept = load((tmp_path / f"state-{site}" / "sites" / f"{site}.safetensors").read_bytes())
         for name, tensor in here.at_site(site).items():

@@ -20,7 +20,9 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fedscal.core.errors import DataRefused, ModelRefused, TooFewClients, UsageError
+from fedscal.core.types import Metrics, Weights
 from fedscal.experiment.announcer import Announcer, read_progress
+from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec
 from fedscal.flower import client_app, registry, server_app
 from fedscal.flower.codec import from_records
@@ -49,6 +51,26 @@ def test_machines_change_no_bit(grid: LocalGrid, world: World, tmp_path: Path, m
     here = world.reference(method, method=method)
     assert summary(tmp_path / "run")["weights_sha256"] == summary(here)["weights_sha256"]
     assert rows(tmp_path / "run") == rows(here)
+
+
+def test_only_the_sites_that_judge_are_asked(
+    grid: LocalGrid, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three sites all judge in rounds 0 and 4, one in round 2, and nobody in rounds 1 and 3."""
+    real, asked = SiteService._judge, 0
+
+    def counted(self: SiteService, request: Request, model: Weights) -> tuple[Metrics, int]:
+        nonlocal asked
+        asked += 1
+        return real(self, request, model)
+
+    monkeypatch.setattr(SiteService, "_judge", counted)
+    keys = {"method": "fedloa", "rounds": 4, "judge_clients": 1, "judge_every": 2}
+    run(grid, tmp_path / "run", world, **keys)
+    assert asked == 3 + 1 + 3
+    assert rows(tmp_path / "run") == rows(world.reference("judged", **keys))
+    known = server_app._last_metrics(RunDirectory(tmp_path / "run").rounds()[:2], {"images", "entropy"})
+    assert [sorted(known[site]) for site in sorted(known)] == [["entropy", "images"]] * 3
 
 
 def test_simulated_sites_are_the_clients_of_a_data_set(

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,9 @@ from harness import (
     start_tiny,
     until,
 )
+
+from fedscal.experiment.records import ClientRecord
+from fedscal.experiment.run_directory import RunDirectory
 
 LONG = ["rounds=50", "local_epochs=10000", "workers=1"]  # its first round would take many minutes
 
@@ -76,6 +80,60 @@ def test_a_kill_at_any_write_leaves_a_run_that_ends_with_the_same_bits(
         shutil.rmtree(run)
     assert broken == []
     assert left > 10 * share, "else nothing was there to be removed"
+
+
+def _timeless_clients(run: Path) -> list[dict[str, ClientRecord]]:
+    """Return the clients of every round, wherever they are written, without what a clock says."""
+    rounds = RunDirectory(run).rounds()
+    return [{c: replace(row, seconds=0.0) for c, row in one.clients.items()} for one in rounds]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.15, pytest.param(1.0, marks=pytest.mark.long)])
+def test_a_kill_at_any_write_of_many_clients_leaves_the_same_columns(
+    fedscal: Zygote, tmp_path: Path, share: float
+) -> None:
+    """Round 0 and 3 are judged by six clients, round 2 by four, round 1 by nobody: two trained in it."""
+    words = [*TINY, "method=fedloa", "judge_clients=4", "judge_every=2"]
+    many = "import fedscal.experiment.client_table as table; table.MANY = 3"
+    assert fedscal(*_begin_or_resume(tmp_path / "lines", *words)).code == 0
+    whole = fedscal.start(*_begin_or_resume(tmp_path / "whole", *words), die_at=10**9, before=many)
+    assert whole.wait().code == 0
+    files = ["round-0000.npz", "round-0002.npz", "round-0003.npz"]
+    assert sorted(path.name for path in (tmp_path / "whole" / "clients").iterdir()) == files
+    expected = _timeless_clients(tmp_path / "lines")
+    assert [len(clients) for clients in expected] == [6, 2, len(expected[2]), 6]
+    assert _timeless_clients(tmp_path / "whole") == expected
+    broken = []
+    for point in _some(whole.changes, share):
+        run = tmp_path / "run"
+        assert fedscal(*_begin_or_resume(run, *words), die_at=point, before=many).code == -signal.SIGKILL
+        resumed = fedscal(*_begin_or_resume(run, *words), before=many)
+        same = resumed.code == 0 and same_result(run, tmp_path / "whole")
+        if not same or _timeless_clients(run) != expected or _unfinished(run):
+            broken.append((point, resumed.code, resumed.err, _unfinished(run)))
+        shutil.rmtree(run)
+    assert broken == []
+
+
+def test_damaged_columns_are_refused_with_the_name_of_their_file(fedscal: Zygote, tmp_path: Path) -> None:
+    many = "import fedscal.experiment.client_table as table; table.MANY = 3"
+    run = tmp_path / "run"
+    assert fedscal(*_begin_or_resume(run, *TINY, "method=fedloa", "rounds=2"), before=many).code == 0
+    (run / "summary.json").unlink()
+    (run / "clients" / "round-0000.npz").write_bytes(b"something else")
+    ended = fedscal("run", "--resume", run, "--quiet", "--no-report", before=many)
+    assert ended.code == 4
+    assert "clients/round-0000.npz is not what it was when the line was written" in ended.err
+    assert fedscal("report", run).code == 0
+    assert "the clients of round 0 were left out" in (run / "report.html").read_text()
+
+
+def test_shared_batches_change_no_answer(fedscal: Zygote, tmp_path: Path, tiny_runs: dict[str, Path]) -> None:
+    words = [*TINY, "method=fedscal", "judge_together=true"]
+    assert fedscal(*_begin_or_resume(tmp_path / "run", *words)).code == 0
+    accuracies = [line["accuracy"] for line in rows(tmp_path / "run")]
+    assert accuracies == [line["accuracy"] for line in rows(tiny_runs["fedscal"])]
 
 
 @pytest.mark.slow

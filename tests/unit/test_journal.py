@@ -126,7 +126,7 @@ def seal_of(line: bytes) -> bytes:
     ("change", "said"),
     [
         ({"signals": {"entropy": "high"}}, "signals.entropy is no number"),
-        ({"clients": {"a": {"domain": "x"}}}, "clients.a has no images"),
+        ({"clients": {"a": {"images": 3}}}, "clients.a has no domain"),
         ({"seconds": {}}, "seconds has no adapt"),
         ({"selected_round": None}, "it has no selected_round"),
         ({"warnings": [3]}, "warnings[0] is no text"),

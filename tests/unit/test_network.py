@@ -40,6 +40,26 @@ def test_the_same_seed_gives_the_same_network_and_leaves_the_global_generator_al
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_a_network_takes_over_all_values_of_a_model_and_copies_them(convnet: Network) -> None:
+    other = build_network("convnet", (1, 32, 32), 10, seed=7)
+    model = {name: tensor + 1 for name, tensor in reversed(weights.snapshot(other.state_dict()).items())}
+    before = weights.digest(model)
+    convnet.load(model)
+    assert weights.digest(convnet.state_dict()) == before
+    model["head.bias"].add_(1)
+    assert weights.digest(convnet.state_dict()) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [("head.bias", torch.zeros(1)), ("head.other", torch.zeros(10))],
+    ids=["shape", "name"],
+)
+def test_a_model_of_another_network_is_refused(convnet: Network, name: str, tensor: torch.Tensor) -> None:
+    with pytest.raises(RuntimeError, match=name):
+        convnet.load({**convnet.state_dict(), name: tensor})
+
+
 def test_an_unknown_model_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean 'convnet'"):
         build_network("convet", (1, 8, 8), 3)

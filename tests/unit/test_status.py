@@ -75,7 +75,7 @@ def test_a_round_under_way(tmp_path: Path) -> None:
         (
             0,
             {"round": 1, "total": 6, "asked": ("a",), "answered": ("a",)},
-            "Round 1 of 6: judging the model at all clients",
+            "Round 1 of 6: judging the model",
         ),
         (6, {"round": 6, "total": 6}, "All rounds are done; writing down the result"),
         (2, {}, "Round 3 of 6"),

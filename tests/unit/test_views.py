@@ -43,6 +43,12 @@ def test_a_stretched_crop_keeps_its_area_or_ends_at_the_image() -> None:
     torch.testing.assert_close(clipped, torch.diag(torch.tensor([1.0, 0.5, 1.0])))
 
 
+def test_pixel_centres_that_are_kept_are_those_of_the_matrices_type() -> None:
+    for dtype in (torch.float32, torch.float64):
+        images, whole = torch.rand(1, 1, 3, 5, dtype=dtype), torch.eye(3, dtype=dtype)[None]
+        torch.testing.assert_close(resample(images, whole, "border"), images)
+
+
 def test_resampling_by_hand() -> None:
     row = torch.tensor([0.0, 10.0, 20.0, 30.0]).view(1, 1, 1, 4)
     assert torch.equal(resample(row, torch.eye(3)[None], beyond="zeros"), row)

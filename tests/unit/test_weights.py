@@ -116,6 +116,22 @@ def test_bytes_and_first_tensor_that_is_not_finite() -> None:
     assert weights.byte_count(good) == 3 * 4 + 2 * 8
     assert weights.first_not_finite(good) is None
     assert weights.first_not_finite(good | {"c": torch.tensor([0.0, torch.inf])}) == "c"
+    assert weights.first_not_finite(good | {"c": torch.tensor([torch.inf, -torch.inf])}) == "c"
+    assert weights.first_not_finite({"c": torch.tensor([torch.nan]), **good}) == "c"
+
+
+def test_finite_numbers_whose_sum_is_not_are_finite() -> None:
+    most = torch.finfo(torch.float32).max
+    assert weights.first_not_finite({"a": torch.full((9,), most)}) is None
+    assert weights.first_not_finite({"a": torch.full((9,), 1e300, dtype=torch.float64)}) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_distance_leaves_both_models_as_they_are(dtype: torch.dtype) -> None:
+    a, b = {"w": torch.tensor([3.0, 1.0], dtype=dtype)}, {"w": torch.tensor([0.0, 5.0], dtype=dtype)}
+    before = weights.digest(a), weights.digest(b)
+    assert weights.distance(a, b) == 5
+    assert (weights.digest(a), weights.digest(b)) == before
 
 
 @given(state_dicts())

@@ -52,11 +52,12 @@ class Descent:
         torch._foreach_mul_(g, (self.clip / (norm + _LEAST_NORM)).clamp(max=1.0))
         torch._foreach_add_(g, parameters, alpha=self.decay)
         self._gather_momentum(gradients)
-        steps = torch._foreach_add(g, [self._momenta[p] for p in parameters], alpha=self.momentum)
+        # In place, as all of it: a gradient is of no use after its step, and a large model fits but so often.
+        torch._foreach_add_(g, [self._momenta[p] for p in parameters], alpha=self.momentum)
         rates = dict(self.rates)
         for rate in {rates[p] for p in parameters}:
-            moving = [(p, step) for p, step in zip(parameters, steps, strict=True) if rates[p] == rate]
-            torch._foreach_add_([p for p, _ in moving], [step for _, step in moving], alpha=-rate)
+            moving = [p for p in parameters if rates[p] == rate]
+            torch._foreach_add_(moving, [gradients[p] for p in moving], alpha=-rate)
 
     def _gather_momentum(self, gradients: dict[Parameter, Tensor]) -> None:
         known = [parameter for parameter in gradients if parameter in self._momenta]
@@ -64,4 +65,4 @@ class Descent:
             momenta = [self._momenta[parameter] for parameter in known]
             torch._foreach_mul_(momenta, self.momentum)
             torch._foreach_add_(momenta, [gradients[parameter] for parameter in known])
-        self._momenta.update({p: g for p, g in gradients.items() if p not in self._momenta})
+        self._momenta.update({p: g.clone() for p, g in gradients.items() if p not in self._momenta})

@@ -74,7 +74,7 @@ def _mean_tensor(example: Tensor, tensors: Iterable[Tensor], shares: Sequence[fl
 def distance(a: Weights, b: Weights) -> float:
     """Return the Euclidean distance ||a - b|| of the parameters; BatchNorm statistics do not count."""
     squares = (
-        a[name].double().sub_(b[name]).square_().sum().item()
+        (a[name].double() - b[name]).square_().sum().item()
         for name in sorted(a)  # the order in which tensors arrive must not move the last bit
         if a[name].is_floating_point() and not is_statistic(name)
     )
@@ -148,7 +148,7 @@ def first_not_finite(weights: Weights) -> str | None:
 
 
 def _finite(tensor: Tensor) -> bool:
-    """Whether all numbers are finite; where their sum is, they are, and it takes a fifth of the time."""
+    """Whether all numbers are finite: where their sum is, they are, and that is sooner known."""
     return math.isfinite(tensor.sum(dtype=torch.float32)) or bool(torch.isfinite(tensor).all())
 
 

@@ -166,16 +166,17 @@ def resample(images: Tensor, matrices: Tensor, beyond: str, side: int | None = N
     count, _, height, width = images.shape
     height, width = (height, width) if side is None else (side, side)
     # One product for the batch; affine_grid makes one per image, which takes ten times as long.
-    where = matrices[:, :2].reshape(2 * count, 3) @ _pixel_centres(height, width, images.device)
+    centres = _pixel_centres(height, width, matrices.device, matrices.dtype)
+    where = matrices[:, :2].reshape(2 * count, 3) @ centres
     grid = where.view(count, 2, height, width).permute(0, 2, 3, 1)
     return F.grid_sample(images, grid, mode="bilinear", padding_mode=beyond, align_corners=False)
 
 
-@functools.lru_cache(maxsize=16)
-def _pixel_centres(height: int, width: int, device: torch.device) -> Tensor:
+@functools.lru_cache(maxsize=4)
+def _pixel_centres(height: int, width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Return x, y and 1 of every pixel's centre, as columns (3, H * W); they are the same for every batch."""
-    x = (2 * torch.arange(width, device=device) + 1) / width - 1
-    y = (2 * torch.arange(height, device=device) + 1) / height - 1
+    x = (2 * torch.arange(width, device=device, dtype=dtype) + 1) / width - 1
+    y = (2 * torch.arange(height, device=device, dtype=dtype) + 1) / height - 1
     rows, columns = torch.meshgrid(y, x, indexing="ij")
     return torch.stack([columns, rows, torch.ones_like(rows)]).view(3, -1)
 

@@ -44,19 +44,25 @@ def with_verdicts(record: RoundRecord, earlier: Sequence[RoundRecord], signal: s
             f"round {record.round}: predictions collapse to few classes for {some(sorted(fallen), _NAMED)}"
         )
         record = replace(record, warnings=(*record.warnings, warning))
-    records = [*earlier, record]
-    chosen = delivered_round(records) if signal == AGREEMENT else selected_round(records, signal)
+    candidates = [*_candidates(earlier), record]
+    chosen = delivered_round(candidates) if signal == AGREEMENT else selected_round(candidates, signal)
     return replace(record, selected_round=chosen)
+
+
+def _candidates(earlier: Sequence[RoundRecord]) -> list[RoundRecord]:
+    """Return the source model's round, and the best so far: no other can be chosen any more."""
+    best = earlier[-1].selected_round if earlier else None
+    return [record for record in earlier if record.round in (0, best)]
 
 
 def delivered_round(records: Sequence[RoundRecord]) -> int:
     """Return the last round that agrees with the source model and collapsed nowhere; 0 if none does."""
     healthy = (
         record.round
-        for record in records
+        for record in reversed(records)
         if agreement(record) >= _AGREE and not collapsed(record, records[0])
     )
-    return max(healthy, default=0)
+    return next(healthy, 0)
 
 
 def judge_delivery(records: Sequence[RoundRecord]) -> Delivery:
@@ -69,6 +75,7 @@ def judge_delivery(records: Sequence[RoundRecord]) -> Delivery:
     fallen = sorted(collapsed(records[-1], records[0]))
     strange, small = _strange(delivered), _small(delivered)
     reasons = [*_doubts(chosen, records, fallen), *_far(delivered), *_doubtful_sites(strange, small)]
+    reasons += _unheard(delivered, records[0])
     sites = sorted({*fallen, *strange, *small})
     return Delivery(chosen, "unsure" if reasons else "better", reasons, sites, strange)
 
@@ -93,12 +100,18 @@ def _far(delivered: RoundRecord) -> list[str]:
 
 
 def _strange(delivered: RoundRecord) -> list[ClientId]:
-    rows = sorted(delivered.clients.items())
+    rows = sorted(delivered.judges.items())
     return [client for client, row in rows if telling(row) and row.agreement < _SITE_AGREES]
 
 
 def _small(delivered: RoundRecord) -> list[ClientId]:
-    return [client for client, row in sorted(delivered.clients.items()) if not telling(row)]
+    return [client for client, row in sorted(delivered.judges.items()) if not telling(row)]
+
+
+def _unheard(delivered: RoundRecord, first: RoundRecord) -> list[str]:
+    """Say if a round was judged by some of the sites only."""
+    heard, all_ = len(delivered.judges), len(first.clients)
+    return [f"round {delivered.round} was judged at {heard} of {count(all_, 'site')}"] if heard < all_ else []
 
 
 def _doubtful_sites(strange: Sequence[ClientId], small: Sequence[ClientId]) -> list[str]:

@@ -31,6 +31,7 @@ from fedscal.data.labels import known_labels, labels
 from fedscal.data.pixels import shards, skewed_shards, take
 from fedscal.data.registry import benchmark
 from fedscal.data.views import AugmentedViews, views_of
+from fedscal.experiment.judging import Judging
 from fedscal.experiment.records import check_domains
 from fedscal.experiment.spec import RunSpec
 from fedscal.methods import Method, build_objective, build_rule, method
@@ -137,6 +138,11 @@ class Experiment:
         }
         return replace(cosine, rates=oscillating_rates(cosine, self.layout.clients, spec.seed, batches))
 
+    @property
+    def judging(self) -> Judging:
+        """Who judges the server's model in which rounds."""
+        return Judging(self.spec.rounds, self.spec.judge_clients, self.spec.judge_every)
+
     @cached_property
     def card(self) -> ModelCard:
         """What a reader of a model must know to use it: network, input shape, ordered classes, views."""
@@ -216,6 +222,7 @@ class Experiment:
             compared=self.spec.select == "agreement",
             class_shares=self.spec.estimates_shares,
             sure_share=self.spec.sure_share,
+            together=self.spec.judge_together,
         )
 
     def _shards(self, domain: str) -> dict[ClientId, Tensor]:

@@ -1,11 +1,15 @@
-"""``metrics.jsonl``: one line per round, each with its checksum, on disk before its round counts as done."""
+"""``metrics.jsonl``: one line per round, each with its checksum, on disk before its round counts as done.
+
+The clients of a round, where they are many, are a file of columns beside it, ``clients/round-0007.npz``. It
+is on disk before the line, which holds its sha256: what is not as the line says is not read.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ from fedscal.core import files
 from fedscal.core.convert import Faults, Misfit, convert, dump, in_short
 from fedscal.core.documents import is_sealed, sealed, unsealed
 from fedscal.core.errors import ModelRefused
+from fedscal.experiment.client_table import ClientTable
 from fedscal.experiment.records import RoundRecord
 
 _LARGEST = 1_000_000_000
@@ -21,6 +26,9 @@ _LONGEST = 16_000_000
 _MOST_BROKEN = 20
 """Lines that are no records, after which a file is taken for something else and read no further."""
 _LAST_ROUND = 100_000
+CLIENTS = "clients"
+"""The folder of the files that have the clients of a round each."""
+_LARGEST_CLIENTS = 256_000_000
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,7 @@ class Journal:
         try:
             for raw in _raw_lines(self.path):
                 record, line = _strict(raw, len(lines))
-                rounds.append(record)
+                rounds.append(self._with_clients(record))
                 lines.append(line)
         except FileNotFoundError:
             trouble = "it is gone"
@@ -94,7 +102,7 @@ class Journal:
                 faults: list[Misfit] = []
                 try:
                     record = _round(unsealed(raw), faults)
-                    rounds[record.round] = record
+                    rounds[record.round] = self._as_far_as_whole(record, notes)
                 except ValueError:
                     coming = growing and not raw.endswith(b"\n")
                     broken += (
@@ -112,19 +120,50 @@ class Journal:
         return [rounds[index] for index in sorted(rounds)]
 
     def restart(self, lines: Sequence[bytes]) -> None:
-        """Hold these lines and no others."""
+        """Hold these lines and no others, nor the clients of other rounds."""
         data = b"".join(lines)
         files.write_bytes(self.path, data)
         self._written = hashlib.sha256(data)
+        kept = {self._clients_file(index) for index in range(len(lines))}
+        for path in (self.path.parent / CLIENTS).glob("round-*.npz"):
+            if path not in kept:
+                path.unlink()
 
     def append(self, record: RoundRecord) -> None:
         """Add a round; it is on disk when this returns."""
+        if isinstance(record.clients, ClientTable):
+            rows = record.clients.data
+            files.write_bytes(self._clients_file(record.round), rows)
+            record = replace(record, clients={}, clients_sha256=files.sha256(rows))
         data = sealed(dump(record))
         with files.writing(self.path, len(data)), self.path.open("ab") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         self._written.update(data)
+
+    def _clients_file(self, round_: int) -> Path:
+        return self.path.parent / CLIENTS / f"round-{round_:04}.npz"
+
+    def _with_clients(self, record: RoundRecord) -> RoundRecord:
+        """Return a round with the clients that its line leaves to a file; the columns are read when used."""
+        if not record.clients_sha256:
+            return record
+        path = self._clients_file(record.round)
+        try:
+            data = files.read_bytes(path, _LARGEST_CLIENTS)
+        except OSError as error:
+            raise ValueError(f"{CLIENTS}/{path.name} cannot be read, {error.strerror}") from error
+        if files.sha256(data) != record.clients_sha256:
+            raise ValueError(f"{CLIENTS}/{path.name} is not what it was when the line was written")
+        return replace(record, clients=ClientTable(data))
+
+    def _as_far_as_whole(self, record: RoundRecord, notes: list[str]) -> RoundRecord:
+        try:
+            return self._with_clients(record)
+        except ValueError as error:
+            notes.append(f"{error}; the clients of round {record.round} were left out.")
+            return record
 
 
 def _raw_lines(path: Path) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ from fedscal.core.errors import UsageError
 from fedscal.core.options import Value
 from fedscal.experiment.answers import ANSWERS, Answers
 from fedscal.experiment.audits import AUDIT, Audit
+from fedscal.experiment.client_table import client_domains
 from fedscal.experiment.journal import Journal
 from fedscal.experiment.records import Environment, RoundRecord, RunSummary
 
@@ -60,11 +62,11 @@ class Run:
         """Return whether a summary exists and is not older than the metrics (a run that goes on)."""
         return self.summary is not None and self.last_round <= self.summary.rounds
 
-    @property
+    @cached_property
     def clients(self) -> Mapping[str, str]:
-        """Return the domain of each client, by domain and then by name, ``a-2`` before ``a-10``."""
-        domains = {client: domain for line in self.rounds for client, domain in line.domains.items()}
-        return dict(sorted(domains.items(), key=lambda item: (natural(item[1]), natural(item[0]))))
+        """The domain of each client, by domain and then by name, ``a-2`` before ``a-10``."""
+        known = {client: domain for line in self.rounds for client, domain in client_domains(line).items()}
+        return dict(sorted(known.items(), key=lambda item: (natural(item[1]), natural(item[0]))))
 
     def fact(self, key: str) -> str:
         """Return what the run says about itself, such as its method."""

@@ -12,6 +12,7 @@ from fedscal.core.convert import convert
 from fedscal.core.errors import some
 from fedscal.core.types import ClientId, Metrics, Reply
 from fedscal.core.weights import byte_count, byte_count_of
+from fedscal.experiment.client_table import client_domains, column
 from fedscal.experiment.records import (
     NO_SCORES,
     Accuracies,
@@ -65,7 +66,7 @@ def merged_round(done: Round, local: Mapping[ClientId, Metrics], seconds: float)
 
     Args:
         done: the round.
-        local: the participants' scalars of their own models.
+        local: the scalars of those participants' own models who judge in the round.
         seconds: the time that these took.
     """
     return MergedRound(
@@ -73,7 +74,7 @@ def merged_round(done: Round, local: Mapping[ClientId, Metrics], seconds: float)
         lr=done.lr,
         participants=done.participants,
         clients={
-            reply.client: _trained(reply, done.bytes_down[reply.client], local[reply.client])
+            reply.client: _trained(reply, done.bytes_down[reply.client], local.get(reply.client, {}))
             for reply in done.replies
         },
         failures={failure.client: failure.reason for failure in done.failures},
@@ -105,12 +106,16 @@ def round_record(
 
     Args:
         merged: the round.
-        judged: every client's scalars of the model that it is evaluated with.
+        judged: the scalars of those who judge, each of the model that it is evaluated with.
         domains: the domain of every client.
         seconds: the time that their evaluation took.
     """
     clients = _clients(judged, domains)
-    clients |= {client: replace(clients[client], **vars(row)) for client, row in merged.clients.items()}
+    trained = {
+        client: replace(clients.get(client) or ClientRecord(domain=domains[client]), **vars(row))
+        for client, row in merged.clients.items()
+    }
+    clients = dict(sorted({**clients, **trained}.items()))
     return RoundRecord(
         round=merged.round,
         lr=merged.lr,
@@ -143,13 +148,14 @@ def domain_means(clients: Clients, of: Callable[[ClientRecord], float]) -> Score
 
 def _means(clients: Clients) -> dict[str, Any]:
     """Return the fields of a round that are means over its clients."""
+    judges = [row for row in clients.values() if row.judged]
     return {
         "accuracy": RoundScores(
             domain_means(clients, lambda row: row.accuracy),
             domain_means(clients, lambda row: row.local_accuracy),
         ),
         "pseudo_label_accuracy": domain_means(clients, lambda row: row.pseudo_label_accuracy),
-        "signals": {name: fmean(row.signals[name] for row in clients.values()) for name in SIGNALS},
+        "signals": {name: fmean(row.signals[name] for row in judges) for name in SIGNALS if judges},
     }
 
 
@@ -202,7 +208,10 @@ def collapsed(record: RoundRecord, first: RoundRecord) -> list[ClientId]:
 
 
 def selected_round(records: Sequence[RoundRecord], signal: str) -> int:
-    """Return the round with the best label-free signal, collapsed rounds passed over; the later of equals."""
+    """Return the round with the best label-free signal; the later of equals.
+
+    Rounds that collapsed, or that nobody judged, are passed over.
+    """
     if signal == "last":
         return records[-1].round
     sign = SIGNALS[signal].sign
@@ -210,13 +219,27 @@ def selected_round(records: Sequence[RoundRecord], signal: str) -> int:
 
     def quality(record: RoundRecord) -> tuple[float, int]:
         known = signal in record.signals
-        return sign * record.signals[signal] if known else -math.inf, record.round
+        return sign * _comparable(record, records[0], signal) if known else -math.inf, record.round
 
     return max(healthy, key=quality).round
 
 
+def _comparable(record: RoundRecord, first: RoundRecord, signal: str) -> float:
+    """Return a round's signal; where some clients judged only, by its change since round 0 at these.
+
+    Clients differ more from one another than rounds do, and other clients judged the other rounds.
+    """
+    before, judges = first.clients, record.judges
+    if len(judges) >= len(before):
+        return record.signals[signal]
+    known = [before[client].signals.get(signal, math.nan) for client in judges if client in before]
+    return record.signals[signal] + (first.signals[signal] - fmean(known) if known else 0.0)
+
+
 def in_short(record: RoundRecord) -> str:
     """Return the result of a round in a few words."""
+    if not record.judged:
+        return "not judged"
     average = record.accuracy.server.average
     entropy = record.signals.get("entropy", math.nan)
     return f"entropy {entropy:.2f}" if math.isnan(average) else f"average {average:.1f} %"
@@ -250,29 +273,34 @@ def outcome_of(records: Sequence[RoundRecord]) -> Outcome:
     selected = records[-1].selected_round
     accuracy = Accuracies(
         source_only=server.get(0, NO_SCORES),
-        last=server[records[-1].round],
+        last=latest_judged(records).accuracy.server,
         selected=NO_SCORES if selected is None else server.get(selected, NO_SCORES),
         best=NO_SCORES if best is None else server[best],
     )
     return Outcome(accuracy, selected, best)
 
 
+def latest_judged(records: Sequence[RoundRecord]) -> RoundRecord:
+    """Return the last round that anybody judged; of a run that goes on it may not be the last one."""
+    return next((record for record in reversed(records) if record.judged), records[-1])
+
+
 def own_models(records: Sequence[RoundRecord]) -> Scores:
     """Return the accuracy of each client's own model of its last participation, by domain."""
     latest: dict[ClientId, float] = {}
-    domains: dict[ClientId, str] = {}
+    where: dict[ClientId, str] = {}
     for record in records:
-        domains |= record.domains
-        rows = record.clients.items()
-        latest |= {client: row.local_accuracy for client, row in rows if not math.isnan(row.local_accuracy)}
-    return by_domain(latest, domains)
+        where |= client_domains(record)
+        known = zip(record.clients, column(record.clients, "local_accuracy"), strict=True)
+        latest |= {client: accuracy for client, accuracy in known if not math.isnan(accuracy)}
+    return by_domain(latest, where)
 
 
 def summarise(records: Sequence[RoundRecord], pretrain_seconds: float, **facts: Any) -> RunSummary:
     """Return the summary of a finished run, with facts about it that its rounds do not tell."""
     outcome, last = outcome_of(records), records[-1]
     labelled = outcome.accuracy.labelled
-    pseudo = last.pseudo_label_accuracy.average
+    pseudo = latest_judged(records).pseudo_label_accuracy.average
     return RunSummary(
         rounds=last.round,
         accuracy=outcome.accuracy,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedscal.core.lazy import np
 from fedscal.experiment import metrics
+from fedscal.experiment.client_table import column
 from fedscal.experiment.load import Run, natural
 from fedscal.experiment.metrics import Outcome
 from fedscal.experiment.records import AVERAGE, NO_CLIENT, Accuracies, ClientRecord, RoundRecord, Scores
@@ -114,30 +116,45 @@ def own_models(run: Run) -> Scores:
 
 
 def client_rows(run: Run) -> Sequence[ClientRow]:
-    """Return one row a client: the source model (round 0) against the last round."""
+    """Return one row a client: the source model (round 0) against the last round that the client judged."""
+    if not run.rounds:
+        return []
+    first = run.rounds[0].clients if run.rounds[0].round == 0 else {}
+    last, own = _latest_judged(run), _latest(run, "local_accuracy")
+    rounds = Counter(client for line in run.rounds for client in line.participants)
+    lost = Counter(client for line in run.rounds for client in line.failures)
     rows = []
     for client, domain in run.clients.items():
-        first, last = run.rounds[0].client(client), run.rounds[-1].client(client)
-        source = first if run.rounds[0].round == 0 else NO_CLIENT
+        source, now = first.get(client, NO_CLIENT), last.get(client, NO_CLIENT)
         row = ClientRow(
             name=client,
             before=source.accuracy,
-            after=last.accuracy,
+            after=now.accuracy,
             domain=domain,
-            own=_latest_own(run, client),
+            own=own.get(client, math.nan),
             classes_before=source.effective_classes,
-            classes_after=last.effective_classes,
-            rounds=sum(client in line.participants for line in run.rounds),
-            failures=sum(client in line.failures for line in run.rounds),
+            classes_after=now.effective_classes,
+            rounds=rounds[client],
+            failures=lost[client],
         )
         rows.append(row)
     return rows
 
 
-def _latest_own(run: Run, client: str) -> float:
-    """Return the latest known accuracy of a client's own model; it does not take part in every round."""
-    known = (line.client(client).local_accuracy for line in reversed(run.rounds))
-    return next(filter(math.isfinite, known), math.nan)
+def _latest_judged(run: Run) -> Mapping[str, ClientRecord]:
+    """Return what each client judged last: in the last round, as a rule, and that is looked at first."""
+    found: dict[str, ClientRecord] = {}
+    for line in reversed(run.rounds):
+        found = {**line.judges, **found}
+        if len(found) >= len(run.clients):
+            break
+    return found
+
+
+def _latest(run: Run, name: str) -> Mapping[str, float]:
+    """Return the latest known number of each client: not everybody takes part in every round."""
+    pairs = (zip(line.clients, column(line.clients, name), strict=True) for line in run.rounds)
+    return {client: value for pair in pairs for client, value in pair if math.isfinite(value)}
 
 
 def series(run: Run, take: Callable[[RoundRecord], Mapping[str, float]]) -> Mapping[str, Sequence[float]]:

@@ -63,7 +63,7 @@ def check_domains(domains: Iterable[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientRecord:
-    """A client in a round: the model that it is evaluated with, and its training if it took part.
+    """A client in a round: the model that it judged, if it did, and its training if it took part.
 
     Attributes:
         signals: the label-free signals, by name.
@@ -81,9 +81,9 @@ class ClientRecord:
     domain: str
     accuracy: float = math.nan
     pseudo_label_accuracy: float = math.nan
-    images: float
+    images: float = math.nan
     signals: Mapping[str, float] = rest(strict=False)
-    effective_classes: float
+    effective_classes: float = math.nan
     agreement: float = math.nan
     unlikeness: float = math.nan
     stale: float = math.nan
@@ -96,8 +96,13 @@ class ClientRecord:
     received_accuracy: float = math.nan
     both_wrong: float = math.nan
 
+    @property
+    def judged(self) -> bool:
+        """Whether the client judged the model of the round."""
+        return not math.isnan(self.effective_classes)
 
-NO_CLIENT = ClientRecord(domain="", images=math.nan, effective_classes=math.nan)
+
+NO_CLIENT = ClientRecord(domain="")
 """Stands for a client that a round does not name."""
 
 
@@ -131,9 +136,11 @@ class RoundRecord:
     """One line of ``metrics.jsonl``; round 0 is the source model.
 
     Attributes:
-        signals: the mean of every label-free signal over the clients.
+        signals: the mean of every label-free signal over the clients that judged; none if nobody did.
+        clients: those that judged or trained.
         failures: why a participant's reply is missing, by client.
         selected_round: the best round so far by the label-free signal.
+        clients_sha256: of the file that has the clients in place of the line, where they are many.
     """
 
     round: int
@@ -148,6 +155,17 @@ class RoundRecord:
     seconds: Seconds
     bytes: Traffic | None = None
     selected_round: int | None = None
+    clients_sha256: str = ""
+
+    @property
+    def judged(self) -> bool:
+        """Whether anybody judged the model of the round."""
+        return bool(self.signals or self.accuracy.server.domains)
+
+    @property
+    def judges(self) -> dict[ClientId, ClientRecord]:
+        """The clients that judged the model of the round."""
+        return {client: row for client, row in self.clients.items() if row.judged}
 
     def client(self, name: ClientId) -> ClientRecord:
         """Return a client, or one of unknown numbers."""

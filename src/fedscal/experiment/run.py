@@ -19,6 +19,7 @@ from fedscal.core.version import __version__
 from fedscal.experiment.announcer import Announcer
 from fedscal.experiment.callbacks import Callback, Callbacks
 from fedscal.experiment.checkpoint import Checkpoint
+from fedscal.experiment.client_table import compact
 from fedscal.experiment.delivered import Delivered
 from fedscal.experiment.delivery import AGREEMENT, judge_delivery, with_verdicts
 from fedscal.experiment.experiment import Experiment
@@ -190,7 +191,7 @@ class _Run:
         last = checkpoint.merged if checkpoint else MergedRound(round=0)
         if last is None or last.round < len(self.records):
             return list(self.records)
-        begun = [*self.records, last]
+        begun: list[MergedRound | RoundRecord] = [*self.records, last]
         if not checkpoint:
             self.events.merged(last, state)
         self._judge(last, state)
@@ -225,8 +226,9 @@ class _Run:
     def _with_own(self, done: Round, before: ServerState) -> MergedRound:
         """Return what a round leaves, with the participants' judgement of the models that they have sent."""
         started = time.perf_counter()
-        received = self._received(before, [reply.client for reply in done.replies])
-        local = self.driver.evaluate_own(done.replies, received)
+        judges = set(self._judges(done.index))
+        own = [reply for reply in done.replies if reply.client in judges]
+        local = self.driver.evaluate_own(own, self._received(before, [reply.client for reply in own]))
         return merged_round(done, local, time.perf_counter() - started)
 
     def _judge(self, merged: MergedRound, state: ServerState) -> None:
@@ -235,8 +237,8 @@ class _Run:
         The source model is judged now, before anybody trains it for hours, and so is the last one, for which
         no exchange comes; the others at the latest with the exchange of the next round.
         """
-        models = self._deployed(state)
-        if 0 < merged.round < self.experiment.schedule.rounds:
+        models = self._deployed(state, self._judges(merged.round))
+        if models and 0 < merged.round < self.experiment.schedule.rounds:
             self.driver.judge(models, partial(self._judged, merged, state))
             return
         started = time.perf_counter()
@@ -259,13 +261,17 @@ class _Run:
         sent = {client: self.experiment.rule.send(before, client) for client in clients}
         return {client: models[SERVER] for client, models in sent.items() if SERVER in models}
 
-    def _deployed(self, state: ServerState) -> Mapping[ClientId, Weights]:
-        rule = self.experiment.rule
-        return {client: rule.deployed(state, client) for client in self.experiment.layout.clients}
+    def _judges(self, round_: int) -> Sequence[ClientId]:
+        parts = self.experiment
+        return parts.judging.sample(parts.layout.clients, parts.spec.seed, round_)
+
+    def _deployed(self, state: ServerState, clients: Iterable[ClientId]) -> Mapping[ClientId, Weights]:
+        return {client: self.experiment.rule.deployed(state, client) for client in clients}
 
     def _record(self, record: RoundRecord, state: ServerState) -> None:
         """Complete a record and hand it on; the first one of a resumed run says where bits may differ."""
         record = with_verdicts(record, self.records, self.experiment.spec.select)
+        record = replace(record, clients=compact(record.clients))
         texts = [*record.warnings, *(f"{c}: {why}" for c, why in record.failures.items())]
         record, self.differences = replace(record, warnings=(*self.differences, *record.warnings)), ()
         self.records.append(record)

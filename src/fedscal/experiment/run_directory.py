@@ -21,7 +21,7 @@ from fedscal.core.types import ClientId, Weights
 from fedscal.core.version import __version__
 from fedscal.data.cache import identity, refuse_others
 from fedscal.experiment.checkpoint import Checkpoint, Checkpoints
-from fedscal.experiment.journal import Journal
+from fedscal.experiment.journal import CLIENTS, Journal
 from fedscal.experiment.records import Environment, Machine, RoundRecord, RunSummary
 from fedscal.experiment.shown import run_table
 from fedscal.experiment.spec import RunSpec, read_recipe
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class RunDirectory:
-    """One run: spec.toml, metrics.jsonl, summary.json, checkpoints/, model/, report.html."""
+    """One run: spec.toml, metrics.jsonl, clients/, summary.json, checkpoints/, model/, report.html."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -81,7 +81,8 @@ class RunDirectory:
 
     def tidy(self) -> None:
         """Remove what a killed run left half written; the caller holds the directory."""
-        folders = ("", "model", f"model/{SITES}", "checkpoints", "checkpoints/memory", "checkpoints/own")
+        kept = ("checkpoints", "checkpoints/memory", "checkpoints/own")
+        folders = ("", CLIENTS, "model", f"model/{SITES}", *kept)
         files.remove_unfinished(*(self.path / folder for folder in folders))
 
     @contextmanager

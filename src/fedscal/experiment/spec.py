@@ -142,6 +142,25 @@ class RunSpec:
         "choice of a round without labels: a signal, agreement with the source model, or the last",
         choices=(*SIGNALS, "agreement", "last"),
     )
+    judge_clients: int = option(
+        0,
+        "clients that judge the server's model in a round, drawn anew; 0: all, as in the first and last one",
+        low=0,
+        high=100_000,
+        later=True,
+    )
+    judge_every: int = option(
+        1,
+        "judge the model of every so manieth round; the last one always is",
+        low=1,
+        high=100_000,
+        later=True,
+    )
+    judge_together: bool = option(
+        False,
+        "clients with few images judge a model in batches that they share: faster, other last bits",
+        later=True,
+    )
     source_model: str = option("", "a trained source model, file or folder; not given: trained on source")
     clients: str = option(
         "", "a folder of sites, each sub-folder the images of one client; or flower:<site>+<site>"

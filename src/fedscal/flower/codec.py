@@ -206,7 +206,7 @@ def _bytes_of(array: Array) -> bytes:
         shape, _, kind = np.lib.format.read_array_header_1_0(head)
     except (ValueError, UnicodeDecodeError, SyntaxError) as error:
         raise ModelRefused("the message's tensors are not what NumPy writes") from error
-    if (version, kind, len(shape)) != ((1, 0), np.uint8, 1):
+    if (version, kind, len(shape)) != ((1, 0), np.dtype(np.uint8), 1):
         raise ModelRefused("the message's tensors are not bytes")
     payload = array.data[head.tell() :]
     if shape != (len(payload),):

@@ -160,5 +160,5 @@ def _rows(count: int) -> Tensor:
 
 
 def _last_metrics(rounds: Sequence[RoundRecord], names: Collection[str]) -> dict[ClientId, Metrics]:
-    clients = rounds[-1].clients if rounds else {}
-    return {client: {n: v for n, v in dump(row).items() if n in names} for client, row in clients.items()}
+    latest = {client: row for record in rounds for client, row in record.judges.items()}
+    return {client: {n: v for n, v in dump(row).items() if n in names} for client, row in latest.items()}

@@ -63,6 +63,7 @@ _SHARED = frozenset(
         "sure_share",
         "feature_views",
         "select",
+        "judge_together",
     ]
 )
 """Options that the server decides, beside the method's hyper-parameters. Paths are never among them."""

@@ -20,6 +20,8 @@ from fedscal.runtime.messages import FAILED, Frame
 
 _FIRST_POLL, _LAST_POLL = 0.1, 1.0
 """Seconds between two polls for responses: short at first, for a short job, then longer."""
+_LOOK = 2.0
+"""Seconds between two looks for nodes that were restarted: every request is work for SuperLink."""
 _ERRORS = {5: "its machine is gone", 8: "its process ended; out of memory?", 3: "its answer was lost"}
 """What Flower's error codes mean for us."""
 _MESSAGE_TYPES = {
@@ -62,14 +64,13 @@ class GridTransport:
         pending: dict[str, str] = {}
         started = dict.fromkeys(nodes.values(), "") | (self._starts() if nodes else {})
         for name, node in nodes.items():  # one by one: a whole round's models at once would fill memory
-            pushed = list(self.grid.push_messages([_message(encode(name), node, timeout)]))
-            mark("sent", name)
-            if pushed and pushed[0]:
-                pending[pushed[0]] = name
+            if sent := self._push(name, node, encode(name), timeout):
+                pending[sent] = name
             else:
                 yield name, Failure(name, "the request could not be sent")
         del encode
-        end, pause = time.monotonic() + timeout, _FIRST_POLL
+        looked = time.monotonic()
+        end, pause = looked + timeout, _FIRST_POLL
         while pending and time.monotonic() < end:
             for sent, name in list(pending.items()):
                 response = self._poll(sent, name, read)
@@ -77,14 +78,23 @@ class GridTransport:
                     mark("read", name)
                     del pending[sent]
                     yield name, response
-            for name in self._restarted(nodes, pending.values(), started):
-                pending = {sent: other for sent, other in pending.items() if other != name}
-                yield name, Failure(name, "was restarted in the middle of its work")
+            if pending and time.monotonic() - looked > _LOOK:
+                looked = time.monotonic()
+                for name in self._restarted(nodes, pending.values(), started):
+                    pending = {sent: other for sent, other in pending.items() if other != name}
+                    yield name, Failure(name, "was restarted in the middle of its work")
             if pending:
                 time.sleep(pause)
                 pause = min(_LAST_POLL, pause * 1.2)
         for name in pending.values():
             yield name, TimedOut(name, f"did not answer within {timeout:g} s")
+
+    def _push(self, name: str, node: int, frame: Frame, timeout: float) -> str | None:
+        """Send a request; return the message's number, if it could be sent."""
+        mark(frame.header["kind"], name)
+        pushed = list(self.grid.push_messages([_message(frame, node, timeout)]))
+        mark("sent", name)
+        return pushed[0] if pushed else None
 
     def _starts(self) -> dict[int, str]:
         """Return when each connected node was started, as far as Flower knows."""
@@ -94,7 +104,7 @@ class GridTransport:
         self, nodes: Mapping[str, int], pending: Collection[str], started: Mapping[int, str]
     ) -> list[str]:
         """Return who lost our request: of a node that is back soon enough, Flower reports no error."""
-        now = self._starts() if pending else {}
+        now = self._starts()
         return [
             name for name in pending if now.get(nodes[name], started[nodes[name]]) != started[nodes[name]]
         ]

@@ -141,7 +141,7 @@ class Network(nn.Module):
         own, values = self.state_dict(), dict(model)
         if {name: tensor.shape for name, tensor in values.items()} != {n: t.shape for n, t in own.items()}:
             self.load_state_dict(values)
-        # What load_state_dict does beyond this, module by module, takes five times as long.
+        # load_state_dict does the same, but with much else for every module: as long as a pass of few images.
         for name, tensor in own.items():
             tensor.copy_(values[name])
 

@@ -77,6 +77,25 @@ class Heat:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bands:
+    """Where many clients lie in each round: the quantiles 5, 25, 50, 75 and 95 %, a value each a round."""
+
+    rounds: Sequence[int]
+    values: Sequence[Sequence[Number]]
+    unit: str = ""
+    chosen: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histogram:
+    """How many changed by how much: the edges of the bins, and the number in each."""
+
+    edges: Sequence[Number]
+    counts: Sequence[int]
+    unit: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Strip:
     """Changes of many, too many to name: ordered, a bar each."""
 
@@ -199,7 +218,8 @@ class Dots:
     unit: str
 
 
-Chart = Lines | Bars | Heat | Strip | Classes | Confusions | Recalls | Calibrations | Scatter | Dots
+Rounds = Lines | Bars | Heat | Bands | Histogram | Strip
+Chart = Rounds | Classes | Confusions | Recalls | Calibrations | Scatter | Dots
 """The script has a function for each, of the same name."""
 
 

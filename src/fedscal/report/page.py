@@ -20,7 +20,7 @@ from fedscal.experiment import outcome as model
 from fedscal.experiment.load import Run
 from fedscal.experiment.metrics import total_seconds
 from fedscal.methods import described
-from fedscal.report import commands, glance, links, method_charts, run_charts
+from fedscal.report import commands, crowd, glance, links, method_charts, run_charts
 from fedscal.report.answered import consistent
 from fedscal.report.charts import Exhibit, embedded
 from fedscal.report.looks import looks
@@ -51,6 +51,8 @@ def report_page(
     }
     exhibits = [*(seen.exhibits if seen else ()), *(one for group in drawn.values() for one in group)]
     source = run.fact("source") or "a given model"
+    *each, average = model.domain_rows(run)
+    domains, clients = [*crowd.at_the_ends(each), average], crowd.clients_at_the_ends(run)
     return _render(
         "run.html",
         exhibits,
@@ -68,8 +70,11 @@ def report_page(
         comparison=links.comparison_link(run.path, place or run.path),
         audit=run.audit,
         outcome=model.outcome(run),
-        domains=model.domain_rows(run),
-        clients=model.client_rows(run),
+        domains=domains,
+        clients=clients,
+        hidden_domains=len(each) + 1 - len(domains),
+        hidden_clients=len(run.clients) - len(clients),
+        file_of_clients=crowd.file_of_clients(run),
         warnings=model.warnings(run),
         failures=model.failures(run),
         totals=totals(run),

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from fedscal.experiment.load import Run
 from fedscal.experiment.outcome import Grid, client_rows, epoch_grid, outcome, round_grid, series
 from fedscal.experiment.records import AVERAGE, Traffic
+from fedscal.report import crowd
 from fedscal.report.charts import Bars, Chart, Exhibit, Heat, Lines, Series, Strip, number, numbers
 from fedscal.runtime.signals import SIGNALS
 
@@ -25,6 +26,7 @@ _SOLID_AND_DASHED = (
     "round's participants trained, on their own data."
 )
 _EACH = "Round 0 is the source model. A line is the server model on a domain; point at one for its name."
+_AVERAGE = "Round 0 is the source model. The mean over the domains, each counted alike."
 Curves = Mapping[str, Sequence[float]]
 
 
@@ -36,16 +38,22 @@ def curves(run: Run) -> list[Exhibit]:
     # With many domains the dashed set would double a shape that is full already.
     many = len(server) > MANY + 1
     caption = _EACH if many else _SOLID_AND_DASHED
+    caption = caption if len(server) <= crowd.CROWD + 1 else _AVERAGE
     found = (
-        Exhibit("accuracy", "Accuracy", caption, _lines(run, server, "%", {} if many else own)),
+        Exhibit("accuracy", "Accuracy", caption, _lines(run, _few(server), "%", {} if many else own)),
         Exhibit(
             "pseudo-labels",
             "Pseudo-label accuracy",
             "How many of the labels that the clients guess for themselves, and learn from, are right.",
-            _lines(run, series(run, lambda line: line.pseudo_label_accuracy.named), "%"),
+            _lines(run, _few(series(run, lambda line: line.pseudo_label_accuracy.named)), "%"),
         ),
     )
-    return [one for one in found if _shows(one.chart)]
+    return [*(one for one in found if _shows(one.chart)), *(crowd.spread(run) if crowd.is_crowd(run) else [])]
+
+
+def _few(named: Curves) -> Curves:
+    """Return the average alone of so many domains that their curves would hide each other."""
+    return named if len(named) <= crowd.CROWD + 1 else {AVERAGE: named[AVERAGE]}
 
 
 def signals(run: Run) -> list[Exhibit]:
@@ -74,6 +82,8 @@ def _lines(run: Run, named: Curves, unit: str = "", dashed: Curves | None = None
 
 def client_strip(run: Run) -> list[Exhibit]:
     """Return the change at every client, if they are many: by accuracy, else by the classes in effect."""
+    if crowd.is_crowd(run):
+        return crowd.changes(run)
     rows = client_rows(run)
     if len(rows) <= MANY or run.last_round == 0:
         return []
@@ -156,6 +166,8 @@ _MAPS = (
 
 def heat_maps(run: Run) -> list[Exhibit]:
     """Return what goes on inside the clients."""
+    if crowd.is_crowd(run):
+        return crowd.inside(run)
     grids = [(wanted, _thinned(wanted.grid(run))) for wanted in _MAPS]
     return [
         Exhibit(wanted.name, wanted.title, wanted.caption, _heat(wanted, grid))

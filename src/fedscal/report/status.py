@@ -124,7 +124,7 @@ def _present(now: UnderWay | None, done: int, total: int) -> str:
         return "All rounds are done; writing down the result"
     judged = now and now.asked and len(now.answered) >= len(now.asked)
     of = f" of {total}" if total else ""
-    return f"Round {present}{of}" + (": judging the model at all clients" if judged else "")
+    return f"Round {present}{of}" + (": judging the model" if judged else "")
 
 
 def _left(pace: float, spent: float, rounds: int) -> float:

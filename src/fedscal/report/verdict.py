@@ -13,7 +13,7 @@ from fedscal.core.text import count, decimals, percent, signed
 from fedscal.data.registry import BENCHMARKS
 from fedscal.data.remote import PREFIX
 from fedscal.experiment.load import Run
-from fedscal.experiment.metrics import Outcome, collapsed
+from fedscal.experiment.metrics import Outcome, collapsed, latest_judged
 from fedscal.experiment.outcome import (
     Change,
     client_rows,
@@ -157,7 +157,7 @@ def fallen_sites(run: Run) -> Sequence[str]:
     """Return the clients whose predictions collapsed in the last round: an average hides one of them."""
     if run.last_round == 0 or not run.rounds:
         return []
-    return sorted(collapsed(run.rounds[-1], run.rounds[0]))
+    return sorted(collapsed(latest_judged(run.rounds), run.rounds[0]))
 
 
 def _fallen(run: Run) -> str:

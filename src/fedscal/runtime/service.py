@@ -46,6 +46,7 @@ from fedscal.runtime.messages import (
     package_of,
     training_response,
 )
+from fedscal.runtime.together import predict_together
 
 _SURE = (0.5, 0.58)
 """Mean confidence from which on the source model is sure of a client's images, and from which on fully.
@@ -95,6 +96,8 @@ class ClientService:
     """Whether clients estimate their class shares by those of the source model."""
     sure_share: float = 0.0
     """The source model's share in the models that answer at clients where it is sure."""
+    together: bool = False
+    """Whether clients judge a model in batches that they share, where it is the same for all of them."""
     _learned: dict[ClientId, _FromSource] = field(default_factory=dict)
 
     def handle(self, request: Request) -> Response | Failure:
@@ -155,19 +158,33 @@ class ClientService:
         self, clients: Sequence[ClientId], model: Weights, received: Weights | None = None
     ) -> dict[ClientId, Metrics]:
         """Evaluate a model on the data of each client; beside the one that it was trained from, if given."""
+        own = self.training.statistics or self.sure_share
         with oom_hint():
+            if self.together and received is None and not own:
+                return self._evaluate_together(clients, model)
             return {client: self._evaluate(client, model, received) for client in clients}
+
+    def _evaluate_together(self, clients: Sequence[ClientId], model: Weights) -> dict[ClientId, Metrics]:
+        for client in clients:
+            self._from_source(client)  # before the network holds the model: the source model may be asked
+        self.network.load_state_dict(model)
+        images = {client: self.data[client].images for client in clients}
+        made = predict_together(self.network, images, self.data[clients[0]].views.evaluate)
+        return {client: self._metrics(client, _swept(prediction)) for client, prediction in made}
 
     def _evaluate(self, client: ClientId, model: Weights, received: Weights | None) -> Metrics:
         labels = self.labels.get(client)
         # The model itself goes last: the network holds it then.
         before = self._predict(client, received) if received is not None and labels is not None else None
         sweep = Sweep(lambda: self._predict(client, model))
-        pseudo = self.objective.pseudo_labels(sweep)
-        metrics = client_metrics(sweep.prediction, pseudo, labels, self._from_source(client).answers)
+        metrics = self._metrics(client, sweep)
         if before is None or labels is None:
             return metrics
         return {**metrics, **joint_errors(sweep.prediction, before, labels)}
+
+    def _metrics(self, client: ClientId, sweep: Sweep) -> Metrics:
+        pseudo, labels = self.objective.pseudo_labels(sweep), self.labels.get(client)
+        return client_metrics(sweep.prediction, pseudo, labels, self._from_source(client).answers)
 
     def _predict(self, client: ClientId, model: Weights) -> Prediction:
         """Return a model's predictions of a client's images, as the client uses the model."""
@@ -202,3 +219,8 @@ class ClientService:
         sure = ramp(float(answered.probabilities.amax(dim=1).double().mean()), *_SURE)
         answers = answered.logits.argmax(dim=1) if self.compared else None
         return _FromSource(statistics, answers, source.weights, self.sure_share * sure)
+
+
+def _swept(prediction: Prediction) -> Sweep:
+    """Return a pass that was made already."""
+    return Sweep(lambda: prediction)

@@ -246,6 +246,66 @@ const roundCharts = (() => {
     ];
   };
 
+  /** Quantiles over the rounds: 5, 25, 50, 75 and 95 %. */
+  const bands = (data, place) => {
+    const rows = data.rounds
+      .map((x, at) => ({ x, at: data.values.map((one) => one[at]) }))
+      .filter((row) => row.at[2] != null);
+    const area = (low, high, fillOpacity) =>
+      Plot.areaY(rows, { x: "x", y1: (d) => d.at[low], y2: (d) => d.at[high], fill: "var(--after)", fillOpacity });
+    const range = (row, low, high) => `${withUnit(row.at[low], data.unit)} to ${withUnit(row.at[high], data.unit)}`;
+    const text = (row) =>
+      [
+        `round ${row.x}`,
+        `median: ${withUnit(row.at[2], data.unit)}`,
+        `half: ${range(row, 1, 3)}`,
+        `nine of ten: ${range(row, 0, 4)}`,
+      ].join("\n");
+    return [
+      legend([
+        { name: "median", colour: "var(--after)" },
+        { name: "half", colour: "color-mix(in srgb, var(--after) 50%, var(--card))" },
+        { name: "nine of ten", colour: "color-mix(in srgb, var(--after) 18%, var(--card))" },
+        ...(data.chosen == null ? [] : [{ name: "label-free choice", colour: "var(--soft)", dashed: true }]),
+      ]),
+      plot(place, {
+        height: 300,
+        marginLeft: 46,
+        marginRight: 16,
+        x: roundAxis(data.rounds, place.width),
+        y: { grid: true, label: data.unit || null, nice: true },
+        marks: [
+          area(0, 4, 0.18),
+          area(1, 3, 0.32),
+          data.chosen == null ? null : Plot.ruleX([data.chosen], { stroke: "var(--soft)", strokeDasharray: "2 3" }),
+          Plot.lineY(rows, { x: "x", y: (d) => d.at[2], stroke: "var(--after)", strokeWidth: 2.6 }),
+          Plot.ruleX(rows, Plot.pointerX({ x: "x", stroke: "var(--soft)", strokeOpacity: 0.5 })),
+          tip(rows, Plot.pointerX({ x: "x", y: (d) => d.at[2], title: text })),
+        ],
+      }),
+    ];
+  };
+
+  /** How many changed by how much; a bin around zero is neither. */
+  const histogram = (data, place) => {
+    const rows = data.counts.map((y, at) => ({ x1: data.edges[at], x2: data.edges[at + 1], y }));
+    const paint = (row) => (row.x2 < 0 ? "var(--bad)" : row.x1 > 0 ? "var(--good)" : "var(--before)");
+    const text = (row) => `${row.y} from ${decimals(row.x1)} to ${decimals(row.x2)} ${data.unit}`;
+    return [
+      plot(place, {
+        height: 240,
+        marginLeft: 46,
+        x: { label: `change, ${data.unit}`, ticks: place.width / 80 },
+        y: { grid: true, label: "clients", nice: true },
+        marks: [
+          Plot.rectY(rows, { x1: "x1", x2: "x2", y: "y", fill: paint, inset: 0.5 }),
+          Plot.ruleY([0], { stroke: "var(--ink)" }),
+          tip(rows, Plot.pointerX({ x: (d) => (d.x1 + d.x2) / 2, y: "y", title: text })),
+        ],
+      }),
+    ];
+  };
+
   const dots = (data, place) => {
     const rows = data.dots.map((dot, at) => ({ ...dot, at }));
     const ticks = rows.flatMap((row) =>
@@ -300,5 +360,5 @@ const roundCharts = (() => {
     ];
   };
 
-  return { lines, bars, heat, strip, dots };
+  return { lines, bars, heat, strip, bands, histogram, dots };
 })();
