@@ -10,7 +10,6 @@ from fedscal.core.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.nn import Parameter
 
 _LEAST_NORM = 1e-6
 """Added to the norm that a gradient is divided by."""
@@ -30,11 +29,11 @@ class Descent:
         momentum: mu.
     """
 
-    rates: Sequence[tuple[Parameter, float]]
+    rates: Sequence[tuple[Tensor, float]]
     clip: float
     decay: float
     momentum: float
-    _momenta: dict[Parameter, Tensor] = field(default_factory=dict)
+    _momenta: dict[Tensor, Tensor] = field(default_factory=dict)
 
     def step(self, loss: Tensor) -> None:
         """Move the parameters that a loss depends on against its gradient."""
@@ -46,7 +45,7 @@ class Descent:
             with torch.no_grad():
                 self._move(gradients)
 
-    def _move(self, gradients: dict[Parameter, Tensor]) -> None:
+    def _move(self, gradients: dict[Tensor, Tensor]) -> None:
         parameters, g = list(gradients), list(gradients.values())
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(g)))
         torch._foreach_mul_(g, (self.clip / (norm + _LEAST_NORM)).clamp(max=1.0))
@@ -59,7 +58,7 @@ class Descent:
             moving = [p for p in parameters if rates[p] == rate]
             torch._foreach_add_(moving, [gradients[p] for p in moving], alpha=-rate)
 
-    def _gather_momentum(self, gradients: dict[Parameter, Tensor]) -> None:
+    def _gather_momentum(self, gradients: dict[Tensor, Tensor]) -> None:
         known = [parameter for parameter in gradients if parameter in self._momenta]
         if known:
             momenta = [self._momenta[parameter] for parameter in known]
