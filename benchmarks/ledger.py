@@ -74,7 +74,7 @@ def line_of(run: RunDirectory) -> Line:
         average=round(after.average, 2),
         worst=round(min(after.of(name) - before.of(name) for name in after.domains), 2),
         domains=" ".join(f"{name}:{value:.1f}" for name, value in sorted(after.domains.items())),
-        sha256=summary.weights_sha256[:12],
+        sha256=(summary.weights_sha256 or "")[:12],
     )
 
 

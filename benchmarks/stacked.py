@@ -115,11 +115,12 @@ def measure(make: Callable[[], Network], shape: tuple[int, ...], count: int) -> 
     """Train the same clients both ways."""
     networks, twins = ([_seeded(make, number) for number in range(count)] for _ in range(2))
     alone, stacked = Alone(networks), Stacked(twins)
+    ways: tuple[Alone | Stacked, ...] = (alone, stacked)
     draw = torch.Generator().manual_seed(0)
     seconds: tuple[list[float], list[float]] = ([], [])
     for _ in range(_REPEATS + 1):
         images = torch.randn(count, _IMAGES, *shape, generator=draw)
-        for way, spent in zip((alone, stacked), seconds, strict=True):
+        for way, spent in zip(ways, seconds, strict=True):
             started = time.process_time()
             way.step(images)
             spent.append(time.process_time() - started)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,8 +21,7 @@ if find_spec("transformers") is None:
 
 def tiny(family: str) -> object:
     """Return a randomly initialised model of a family, a few thousand parameters large."""
-    import transformers
-
+    transformers = import_module("transformers")
     small = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 24}
     images = {"image_size": 32, "patch_size": 16}
     makers = {
@@ -114,8 +114,7 @@ def test_the_model_says_how_images_are_normalised(tmp_path: Path) -> None:
 
 
 def test_the_papers_network_has_its_shape_its_rates_and_a_frozen_head(tmp_path: Path) -> None:
-    import transformers
-
+    transformers = import_module("transformers")
     shape = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6, "intermediate_size": 1536}
     config = transformers.ViTConfig(**shape, image_size=224, patch_size=16)
     transformers.ViTModel(config, add_pooling_layer=False).save_pretrained(tmp_path)
