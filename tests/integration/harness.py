@@ -263,6 +263,12 @@ def until(condition: Callable[[], object], seconds: float = 60) -> None:
         time.sleep(0.01)
 
 
+def judged(run: Path, round_: int) -> bool:
+    """Whether the line of a round is there: it comes after its checkpoint, when its model was judged."""
+    metrics = run / "metrics.jsonl"
+    return metrics.exists() and metrics.read_bytes().count(b"\n") > round_
+
+
 def summary(run: Path) -> dict[str, Any]:
     """Return summary.json."""
     value: dict[str, Any] = json.loads((run / "summary.json").read_text())

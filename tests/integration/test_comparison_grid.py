@@ -10,7 +10,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from harness import TINY, Ended, Words, Zygote, alive, children, once, rows, summary, until
+from harness import TINY, Ended, Words, Zygote, alive, children, judged, once, rows, summary, until
 
 GRID = [*TINY, "source=a", "rounds=1", "pretrain_epochs=2", "methods=source-only,fedloa", "seeds=0,1"]
 CELLS = 4
@@ -90,7 +90,7 @@ def test_a_killed_comparison_is_completed_by_repeating_the_command(
     for folder in missing:
         shutil.rmtree(folder)
     child = fedscal.start("compare", *GRID, "--quiet", "--out", out, "--jobs", "1")
-    until(lambda: any((folder / "checkpoints" / "round-0000").exists() for folder in missing))
+    until(lambda: any(judged(folder, 0) for folder in missing))
     child.send(signal.SIGKILL)
     assert child.wait().code == -signal.SIGKILL
     assert not all(folder.exists() for folder in missing)
@@ -108,7 +108,7 @@ def test_an_interrupted_comparison_ends_with_its_runs_in_the_middle_of_a_round(
     out = tmp_path / "grid"
     words: Words = [*GRID, "methods=fedloa", "rounds=50", "local_epochs=10000", "--quiet", "--out", out]
     child = fedscal.start("compare", *words, "--jobs", "1")
-    until(lambda: list(out.glob("*/checkpoints/round-0000")))
+    until(lambda: any(judged(run, 0) for run in out.glob("*")))
     cells = children(child.pid)
     assert len(cells) == 1
     child.send(number)

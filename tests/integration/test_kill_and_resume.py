@@ -23,6 +23,7 @@ from harness import (
     Zygote,
     alive,
     children,
+    judged,
     rows,
     same_result,
     start_program,
@@ -217,7 +218,7 @@ def test_a_line_that_a_kill_cut_off_is_written_again(
 def test_no_worker_outlives_a_killed_parent(fedscal: Zygote, tmp_path: Path) -> None:
     words: Words = [*TINY, *LONG, "workers=2", "--quiet", "--out", tmp_path / "run"]
     child = fedscal.start("run", *words)
-    until(lambda: (tmp_path / "run" / "checkpoints" / "round-0000").exists())
+    until(lambda: judged(tmp_path / "run", 0))
     workers = children(child.pid)
     assert len(workers) == 2
     child.send(signal.SIGKILL)
@@ -274,7 +275,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_goes_on_to_the_same_bits(
     assert fedscal(*_begin_or_resume(tmp_path / "whole", *words)).code == 0
     run, last = tmp_path / "run", Gate(tmp_path / "gate").before("fedscal.server.rounds", "_round", passing=3)
     child = fedscal.start(*_begin_or_resume(run, *words), before=last)
-    until(lambda: (run / "checkpoints" / "round-0001").exists())
+    until(lambda: judged(run, 1))
     child.send(number)
     ended = child.wait()
     assert ended.code == 128 + number
@@ -305,7 +306,7 @@ def test_a_program_of_its_own_stops_in_the_middle_of_a_training(
 ) -> None:
     run = tmp_path / "run"
     with start_tiny(cache, "run", *TINY, *LONG, "--quiet", "--out", run, stderr=subprocess.PIPE) as process:
-        until(lambda: (run / "checkpoints" / "round-0000").exists())
+        until(lambda: judged(run, 0))
         time.sleep(0.3)
         process.send_signal(number)
         said = process.communicate(timeout=120)[1]
@@ -319,8 +320,8 @@ def test_an_interrupt_that_a_library_swallows_is_not_lost(
     fedscal: Zygote, tmp_path: Path, number: signal.Signals
 ) -> None:
     swallow = (
-        "import fedscal.client.training as c\n"
-        "real, heard = c._descend, []\n"
+        "from fedscal.client.descent import Descent\n"
+        "real, heard = Descent.step, []\n"
         "def descend(*args):\n"
         "    try:\n"
         "        real(*args)\n"
@@ -328,11 +329,11 @@ def test_an_interrupt_that_a_library_swallows_is_not_lost(
         "    except BaseException as error:\n"
         "        heard.append(error)\n"
         "        if len(heard) > 1: raise\n"
-        "c._descend = descend"
+        "Descent.step = descend"
     )
     run = tmp_path / "run"
     child = fedscal.start("run", *TINY, *LONG, "--quiet", "--out", run, before=swallow)
-    until(lambda: (run / "checkpoints" / "round-0000").exists())
+    until(lambda: judged(run, 0))
     time.sleep(0.3)
     child.send(number)
     assert child.wait().code == 128 + number
@@ -346,7 +347,7 @@ def test_a_run_with_workers_stops_with_them_in_the_middle_of_a_training(
 ) -> None:
     run = tmp_path / "run"
     child = fedscal.start("run", *TINY, *LONG, "workers=2", "--quiet", "--out", run)
-    until(lambda: (run / "checkpoints" / "round-0000").exists())
+    until(lambda: judged(run, 0))
     time.sleep(0.3)
     helpers = children(child.pid)
     assert len(helpers) == 2
@@ -383,7 +384,7 @@ def test_a_comparison_that_is_terminated_ends_its_runs_and_says_how_to_go_on(
     fedscal: Zygote, tmp_path: Path
 ) -> None:
     child = fedscal.start("compare", *TINY, *LONG, "seeds=0,1", "--jobs", "2", "--out", tmp_path)
-    until(lambda: len(list(tmp_path.glob("*/checkpoints/round-0000"))) == 2)
+    until(lambda: sum(judged(run, 0) for run in tmp_path.iterdir()) == 2)
     runs = children(child.pid)
     assert len(runs) == 2
     child.send(signal.SIGTERM)

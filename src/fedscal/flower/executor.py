@@ -12,7 +12,6 @@ to the next, so a message costs no start of a process.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import os
 import subprocess
@@ -155,8 +154,6 @@ def site(folder: Path, endpoint: Endpoint) -> None:
 
     described = read_site_file(folder)
     service = SiteService(described["name"], described["keys"], folder)
-    # torch imports this at the first optimiser step: seconds that had better pass before the first request.
-    importlib.import_module("torch._dynamo")
     pull_soon("flwr.supernode.runtime.run_clientapp", "pull_and_inflate_object_from_tree")
     allowed = allowed_hashes(described["apps"])
     _log.info("site %s executes the apps %s", service.client, ", ".join(sorted(h[:12] for h in allowed)))
