@@ -1,7 +1,7 @@
 """What the C library does with memory that is freed: it stays with the process.
 
 Activations of a few megabytes come and go with every layer. By default glibc hands them back to the system,
-which has to clear their pages before they come again: a quarter of the time in which a trunk computes
+which has to clear their pages before they come again: a sixth of the time in which a trunk computes
 features.
 """
 
