@@ -32,7 +32,7 @@ from fedscal.experiment.spec import RunSpec
 from fedscal.flower.driver import FlowerDriver
 from fedscal.flower.output import tell, tell_warnings
 from fedscal.flower.patches import pull_soon
-from fedscal.flower.processes import ENDED
+from fedscal.flower.processes import ENDED, end_with_parent
 from fedscal.flower.registry import Registry
 from fedscal.flower.schema import Schemas
 from fedscal.flower.site_service import run_directory, run_spec, shared_keys, stamp
@@ -49,6 +49,10 @@ def main(grid: Grid, context: Context) -> None:
     """Run, or go on with, the federation that the run's configuration describes."""
     logging.getLogger("fedscal").addHandler(logging.StreamHandler(sys.stdout))
     tell_warnings()
+    if "--parent-pid" in sys.argv:
+        # Flower ends such a process politely when its parent is gone, but one that is sending goes on trying
+        # for ever, and keeps the run directory from those who resume.
+        end_with_parent()
     pull_soon("flwr.superlink.grid.http_grid")
     config = context.run_config
     federation = FlowerFederation(grid, float(config["wait"]), float(config["round-timeout"]))
