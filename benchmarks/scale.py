@@ -69,7 +69,7 @@ def measured(method: str, clients: int, folder: Path) -> Cost:
 
 
 def in_a_process_of_its_own(method: str, clients: int) -> Cost:
-    """Measure a row."""
+    """Measure a row; the images and the source model are there before it."""
     command = [sys.executable, "-m", "benchmarks.scale", "--one", method, str(clients)]
     ended = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return Cost(**json.loads(ended.stdout.splitlines()[-1]))

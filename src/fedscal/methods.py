@@ -127,20 +127,19 @@ METHODS: dict[str, Method] = {
         "neighbours agree, predictions align, each site with statistics of its own",
         "this project, 2026, docs/methods.md",
         adaptation="ucon",
-        reveals="the share of its images that it answers like the source model",
+        reveals="the share of its images that it answers like the source model, and that model's share there",
         defaults={
             "statistics": "site",
             "class_shares": "site",
             "statistics_prior": 4.0,
-            "sure_share": 0.5,
+            # What is learned from neighbours goes too far at some sites; each keeps what it needs to.
+            "site_share": 0.9,
             "pretrain_views": "both",
             "pretrain_steps": 2000,
             "least_participants": 10,
-            # What is learned from neighbours goes too far on some sites; the way there is what helps all.
-            "source_share": 0.5,
             "select": "agreement",
         },
-        frozen_defaults={"source_share": 0.6, "lambda_negative": 2.0},
+        frozen_defaults={"lambda_negative": 2.0},
     ),
 }
 

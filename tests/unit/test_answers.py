@@ -149,7 +149,7 @@ def predicted(run: RunDirectory, source: Classifier | None = None) -> dict[str, 
 def test_a_site_that_keeps_the_source_model_answers_by_it(
     toy_benchmark: Benchmark, tmp_path: Path, sites_go_too_far: None
 ) -> None:
-    run = run_of(tmp_path / "run", **{**SITES, "lr": 3}, source_share=0)
+    run = run_of(tmp_path / "run", **{**SITES, "lr": 3}, site_share=0)
     assert recorded(run, defaultdict(int)) != recorded(run, defaultdict(lambda: 2)), "else nothing is shown"
     assert check_as_recorded(run, defaultdict(int)).round == 2
 
@@ -159,7 +159,7 @@ def test_an_earlier_round_that_is_delivered_answers(
 ) -> None:
     chosen = "fedscal.experiment.delivery.delivered_round"
     monkeypatch.setattr(chosen, lambda records: min(1, len(records) - 1))
-    run = run_of(tmp_path / "run", **SITES, source_share=0)
+    run = run_of(tmp_path / "run", **SITES, site_share=0)
     assert recorded(run, defaultdict(lambda: 1)) != recorded(run, defaultdict(lambda: 2)), "nothing is shown"
     assert check_as_recorded(run, defaultdict(lambda: 1)).round == 1
 

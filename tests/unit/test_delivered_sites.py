@@ -76,36 +76,52 @@ def test_the_delivered_model_with_a_site_s_statistics_is_the_one_that_was_judged
     check_sites_are_as_recorded(run, defaultdict(lambda: last), WITH_STATISTICS)
 
 
-def test_where_the_source_model_is_sure_the_site_is_given_a_mean_of_both(
-    toy_benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def models_of(run: Path, *names: str) -> list[Mapping[str, torch.Tensor]]:
+    return [weights.from_bytes((run / "model" / f"{n}.safetensors").read_bytes(), n) for n in names]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_a_site_is_given_the_mean_of_both_models_that_it_judged(
+    share: float, toy_benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedscal.runtime.service._SURE", (-1.0, 0.0))  # it always is
+    monkeypatch.setattr("fedscal.runtime.service.kept_share", lambda before, after, most: share)
     monkeypatch.setattr("fedscal.experiment.delivery._AGREE", 0.0)
-    keys = {**KEYS, "lr": 1, "source_share": 0}
-    directory = adapt(RunSpec.make(**keys, sure_share=0.5), tmp_path / "run")
-    check_sites_are_as_recorded(directory.path, defaultdict(lambda: 2), WITH_STATISTICS)
-    models = {
-        name: weights.from_bytes((directory.path / "model" / f"{name}.safetensors").read_bytes(), name)
-        for name in ("source", "last", "sites/dark-0")
-    }
+    run = adapt(RunSpec.make(**KEYS, lr=1), tmp_path / "run")
+    check_sites_are_as_recorded(run.path, defaultdict(lambda: 2), WITH_STATISTICS)
+    source, last, site = models_of(run.path, "source", "last", "sites/dark-0")
     key = "bottleneck.weight"
-    assert not torch.equal(models["source"][key], models["last"][key])
-    torch.testing.assert_close(models["sites/dark-0"][key], (models["source"][key] + models["last"][key]) / 2)
+    assert not torch.equal(source[key], last[key])
+    torch.testing.assert_close(site[key], share * source[key] + (1 - share) * last[key])
+    assert run.rounds()[-1].client("dark-0").source_share == share
 
 
-def test_where_it_is_not_the_site_has_statistics_only(
-    toy_benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_a_share_a_site_has_statistics_only(toy_benchmark: Benchmark, tmp_path: Path) -> None:
+    run = adapt(RunSpec.make(**KEYS, site_share=0), tmp_path / "run")
+    assert "bottleneck.weight" not in models_of(run.path, "sites/dark-0")[0]
+
+
+def test_a_folder_is_given_a_mean_of_both_models_as_a_site_is(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedscal.runtime.service._SURE", (2.0, 3.0))  # it never is
-    directory = adapt(RunSpec.make(**KEYS), tmp_path / "run")
-    file = directory.path / "model" / "sites" / "dark-0.safetensors"
-    assert "bottleneck.weight" not in weights.from_bytes(file.read_bytes(), "dark-0")
+    seen: list[float] = []
+    monkeypatch.setattr("fedscal.deploy.site.kept_share", lambda *odds: seen.extend(odds) or 0.25)
+    pixels = tensor_of(Experiment.build(RunSpec.make(**KEYS)).data.build("dark")[0])
+    classifier = Classifier.open(run)
+    assert use_images(classifier, pixels).endswith(" and 25% of the source model")
+    assert seen[2] == 0.9
+    assert min(seen) > 0
+    (source,), key = models_of(run, "source"), "bottleneck.weight"
+    mean = 0.25 * source[key] + 0.75 * classifier.weights[key]
+    torch.testing.assert_close(classifier.module.network.state_dict()[key], mean)
+    (run / "model" / "source.safetensors").unlink()
+    assert "source model" not in use_images(classifier, pixels)
+    assert torch.equal(classifier.module.network.state_dict()[key], classifier.weights[key])
 
 
 def test_sites_whose_answers_changed_too_much_are_given_the_source_model(
     toy_benchmark: Benchmark, tmp_path: Path, sites_go_too_far: None
 ) -> None:
-    directory = adapt(RunSpec.make(**KEYS, lr=3, source_share=0), tmp_path / "run")
+    directory = adapt(RunSpec.make(**KEYS, lr=3, site_share=0), tmp_path / "run")
     delivery = directory.summary().delivery
     assert delivery
     assert (delivery.round, list(delivery.unchanged)) == (
@@ -130,7 +146,7 @@ def test_a_folder_of_enough_images_gives_the_model_its_own_statistics(run: Path,
     before = {name: buffer.clone() for name, buffer in classifier.module.network.named_buffers()}
     assert "too few" in use_images(classifier, paths[:-1])
     assert all(torch.equal(b, before[n]) for n, b in classifier.module.network.named_buffers())
-    assert use_images(classifier, paths) == f"with the statistics of these {ENOUGH} images"
+    assert use_images(classifier, paths).startswith(f"with the statistics of these {ENOUGH} images")
     assert any(not torch.equal(b, before[n]) for n, b in classifier.module.network.named_buffers())
 
 
@@ -179,7 +195,7 @@ def test_a_round_that_went_too_far_is_kept_aside_and_commands_take_the_chosen_on
     toy_benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fedscal.experiment.delivery._AGREE", 1.0)  # no answer may change
-    directory = adapt(RunSpec.make(**KEYS, lr=3, source_share=0), tmp_path / "run")
+    directory = adapt(RunSpec.make(**KEYS, lr=3, site_share=0), tmp_path / "run")
     delivery = directory.summary().delivery
     assert delivery
     assert (delivery.round, delivery.verdict) == (0, "unsure")

@@ -45,9 +45,9 @@ def test_a_folder_is_run_with_our_method_and_the_best_network_that_is_there(
     assert (spec.method, spec.adaptation, spec.statistics, spec.select) == (
         *("fedsite", "ucon", "site", "agreement"),
     )
-    network = (spec.model, spec.trunk, spec.image_size, spec.hyper["source_share"], spec.pretrain_dropout)
+    network = (spec.model, spec.trunk, spec.image_size, spec.site_share, spec.pretrain_dropout)
     expected = (
-        ("efficientnet-lite0", "frozen", 160, 0.6, 0.7) if installed else ("convnet", "trained", 64, 0.5, 0)
+        ("efficientnet-lite0", "frozen", 160, 0.9, 0.7) if installed else ("convnet", "trained", 64, 0.9, 0)
     )
     assert network == expected
     assert spec.framing == "whole"

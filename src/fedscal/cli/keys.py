@@ -23,7 +23,7 @@ _GROUPS = {
     "pretrain_dropout",
     "federation": "method adaptation rounds local_epochs participation least_participants "
     "clients_per_domain lr lr_schedule batch_size view_passes label_view statistics statistics_prior "
-    "class_shares sure_share select judge_clients judge_every judge_together transport",
+    "class_shares site_share select judge_clients judge_every judge_together transport",
 }
 """The keys that every run has; a test sees that none is missing."""
 _LAST = {"execution": "seed workers threads device precision micro_batch plugins"}

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from fedscal.core import weights
 from fedscal.core.errors import UsageError, nearest
+from fedscal.core.rng import stream
 from fedscal.core.types import Images, Weights
+from fedscal.data.features import FeatureViews
 from fedscal.data.folders.decode import Unreadable
-from fedscal.deploy.classifier import Classifier
+from fedscal.deploy.classifier import Classifier, PixelsToLogits
 from fedscal.deploy.predict import as_model_sees
 from fedscal.experiment.metrics import COMPARABLE
 from fedscal.experiment.run_directory import SITES
-from fedscal.models.statistics import SiteStatistics, unlikeness
+from fedscal.models.statistics import SiteStatistics, predict_at_site, unlikeness
+from fedscal.models.steadiness import kept_share, steady_odds
 from fedscal.models.store import load_model, read_card
 
 _BATCH = 64
 _LOOKED_AT = 256
+_STRONG = 4
+"""Strong views of each image that a share of the source model is decided by."""
 ENOUGH = 30
 """Images that are enough for statistics of their own."""
 
@@ -93,9 +100,42 @@ def use_images(classifier: Classifier, paths: Sequence[Path] | Tensor) -> str:
     if classifier.card.class_shares:
         assumed = torch.tensor(classifier.card.class_shares)
         statistics = statistics.knowing_classes(network, classifier.weights, images, view, assumed)
-        _use(classifier, {})
+    share = _use_share(classifier, _some(classifier, paths), statistics)
     statistics.apply(network, images, view)
-    return f"with the statistics of these {len(paths)} images"
+    kept = f" and {share:.0%} of the source model" if share else ""
+    return f"with the statistics of these {len(paths)} images{kept}"
+
+
+def _use_share(classifier: Classifier, pictures: Images, statistics: SiteStatistics) -> float:
+    """Mix the source model into a model as a site of its run would; return its share.
+
+    Only a run directory has it; a model that was exported without a site is used as it is.
+    """
+    network, most = classifier.module.network, classifier.card.site_share
+    _use(classifier, {})
+    if not most or not (classifier.path.parent / "source.safetensors").exists():
+        return 0.0
+    source, _ = load_model(classifier.path.parent, "source")
+    views, kept = FeatureViews(_STRONG), _strong_views(classifier.module, pictures)
+    odds = []
+    for model in (source, classifier.weights):
+        answers = predict_at_site(network, model, kept, views.evaluate, statistics)
+        strong = partial(views.strong, generator=stream(0, "steadiness"))
+        odds.append(steady_odds(network, kept, strong, answers))
+    share = kept_share(*odds, most)
+    _use(classifier, weights.mean([source, classifier.weights], [share, 1 - share]))
+    return share
+
+
+def _strong_views(module: PixelsToLogits, pictures: Images) -> Tensor:
+    """Return what the network sees of images (n, 1 + views, ...): as they are, then strong views of them."""
+    draw, made = stream(0, "strong-views"), []
+    with torch.no_grad():
+        for batch in pictures.split(_BATCH):
+            pixels = batch.to(module.network.device)
+            strong = [module.trunk(module.views.strong(pixels, draw)) for _ in range(_STRONG)]
+            made.append(torch.stack([module.network_sees(pixels), *strong], dim=1).cpu())
+    return torch.cat(made)
 
 
 def doubt_images(classifier: Classifier, paths: Sequence[Path] | Tensor) -> str:
@@ -103,14 +143,18 @@ def doubt_images(classifier: Classifier, paths: Sequence[Path] | Tensor) -> str:
     if len(paths) < COMPARABLE:
         return ""
     module = classifier.module
-    some = _pictures(classifier, paths[:: math.ceil(len(paths) / _LOOKED_AT)])
-    far = unlikeness(module.network, some, module.network_sees)
+    far = unlikeness(module.network, _some(classifier, paths), module.network_sees)
     if not far > 1:  # no number if none of them is an image
         return ""
     return (
         f"these images are unlike those that the model was trained on ({far:.1f} times as far as is usual at "
         "most): check some answers"
     )
+
+
+def _some(classifier: Classifier, paths: Sequence[Path] | Tensor) -> Images:
+    """Return some of many images, evenly."""
+    return _pictures(classifier, paths[:: math.ceil(len(paths) / _LOOKED_AT)])
 
 
 def _pictures(classifier: Classifier, paths: Sequence[Path] | Tensor) -> Images:

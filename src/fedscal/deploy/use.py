@@ -203,7 +203,7 @@ def _as_safetensors(classifier: Classifier, path: Path, site: str) -> str:
     """Write a model as it came, or a site's as one that keeps the site's statistics whatever it is shown."""
     card = path.with_suffix(".json")
     if site:
-        kept = replace(classifier.card, statistics_prior=None, class_shares=None)
+        kept = replace(classifier.card, statistics_prior=None, class_shares=None, site_share=None)
         state = weights.snapshot(classifier.module.network.state_dict())
         data, table = model_files(path.stem, state, kept).values()
     else:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedscal.client.style import style
 from fedscal.client.term import Need, Objective
-from fedscal.client.training import ClientData, Training, batch_count
+from fedscal.client.training import Training, batch_count
 from fedscal.core import weights
 from fedscal.core.errors import DataRefused, TooFewClients, UsageError, nearest, some
 from fedscal.core.rng import compute_threads, stream, stream_seed
@@ -31,6 +31,7 @@ from fedscal.data.labels import known_labels, labels
 from fedscal.data.pixels import shards, skewed_shards, take
 from fedscal.data.registry import benchmark
 from fedscal.data.views import AugmentedViews, views_of
+from fedscal.experiment.client_images import ClientImages
 from fedscal.experiment.judging import Judging
 from fedscal.experiment.records import check_domains
 from fedscal.experiment.spec import RunSpec
@@ -156,6 +157,7 @@ class Experiment:
             views=asdict(data.views) if isinstance(data.views, AugmentedViews) else None,
             plugins=spec.plugins,
             statistics_prior=spec.statistics_prior if spec.statistics == "site" else None,
+            site_share=spec.site_share or None,
             trunk_sha256=self.bank.trunk_sha256 if self.bank else None,
             thaw=spec.thaw,
         )
@@ -208,10 +210,11 @@ class Experiment:
 
         ``source`` returns the source model, for runs in which clients need its answers.
         """
-        images = {domain: self.images(domain) for domain in {domain for domain, _ in layout.rows.values()}}
-        truth = {domain: labels(self.data, domain) for domain in images}
+        truth = {
+            domain: labels(self.data, domain) for domain in {domain for domain, _ in layout.rows.values()}
+        }
         return ClientService(
-            data={c: ClientData(take(images[d], r), self.views) for c, (d, r) in layout.rows.items()},
+            data=ClientImages(layout.rows, self.images, self.views),
             labels={c: known[r] for c, (d, r) in layout.rows.items() if (known := truth[d]) is not None},
             network=self.network,
             objective=self.objective,
@@ -221,7 +224,7 @@ class Experiment:
             source=source,
             compared=self.spec.select == "agreement",
             class_shares=self.spec.estimates_shares,
-            sure_share=self.spec.sure_share,
+            site_share=self.spec.site_share if source else 0.0,
             together=self.spec.judge_together,
         )
 

@@ -69,6 +69,7 @@ class ClientRecord:
         signals: the label-free signals, by name.
         effective_classes: how many classes the model predicts in effect.
         agreement: the share of its images that the source model answers alike, if the run compares them.
+        source_share: the source model's share in what answers there, if the site decides it.
         unlikeness: of its images to those that the source model knows, in round 0; more than 1 is unlike.
         stale: 1 if the client was not reached and these are the numbers of an earlier round.
         drift: the distance of its own model from the one that it was sent.
@@ -85,6 +86,7 @@ class ClientRecord:
     signals: Mapping[str, float] = rest(strict=False)
     effective_classes: float = math.nan
     agreement: float = math.nan
+    source_share: float = math.nan
     unlikeness: float = math.nan
     stale: float = math.nan
     drift: float = math.nan

@@ -106,9 +106,9 @@ class RunSpec:
         "with statistics=site: classes occur alike at a client, or as it estimates from its own images",
         later=True,
     )
-    sure_share: float = option(
+    site_share: float = option(
         0.0,
-        "share of the source model in what answers at clients where the source model is sure",
+        "share of the source model in what answers at clients where learning made answers no steadier",
         low=0,
         high=1,
         later=True,

@@ -60,7 +60,7 @@ _SHARED = frozenset(
         "statistics",
         "statistics_prior",
         "class_shares",
-        "sure_share",
+        "site_share",
         "feature_views",
         "select",
         "judge_together",
@@ -226,7 +226,7 @@ class SiteService:
         service = self._service(request)
         metrics = self._metrics(service, model)
         if service.training.statistics:
-            self._keep_statistics(service.own_tensors(self.client))
+            self._keep_statistics(service.own_tensors())
         return metrics, len(service.data[self.client].images)
 
     def _statistics(self, request: Request, transport: str) -> Checked:

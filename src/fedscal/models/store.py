@@ -41,6 +41,7 @@ class ModelCard:
         plugins: modules of users that its network comes from.
         statistics_prior: for a model whose sites use statistics of their own, see ``models.statistics``.
         class_shares: for one whose sites estimate their class shares: those of the source model's training.
+        site_share: for one whose sites keep some of the source model: at most so much, ``models.steadiness``.
         trunk_sha256: the frozen weights of a backbone, which are not in the file; None: it holds them all.
         thaw: the last blocks of that backbone that were trained; the file holds these.
         others: keys that other programs have added.
@@ -61,6 +62,7 @@ class ModelCard:
     plugins: str = ""
     statistics_prior: float | None = None
     class_shares: tuple[float, ...] | None = None
+    site_share: float | None = None
     trunk_sha256: str | None = None
     thaw: int = 0
     others: Mapping[str, object] = rest()

@@ -6,16 +6,17 @@ any. ``train`` passes the images on and nothing else.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from torch import Tensor
 
 from fedscal.client.term import Objective
 from fedscal.client.training import ClientData, Training, local_update
 from fedscal.core import weights
-from fedscal.core.rng import Streams
+from fedscal.core.rng import Streams, stream
 from fedscal.core.types import (
     ClientId,
     Failure,
@@ -31,8 +32,8 @@ from fedscal.core.types import (
 )
 from fedscal.models.device import oom_hint
 from fedscal.models.network import Network
-from fedscal.models.shares import ramp
 from fedscal.models.statistics import SiteStatistics, load_at_site, predict_at_site, unlikeness
+from fedscal.models.steadiness import kept_share, steady_odds
 from fedscal.runtime.evaluate import client_metrics, joint_errors
 from fedscal.runtime.messages import (
     MODEL,
@@ -48,12 +49,6 @@ from fedscal.runtime.messages import (
 )
 from fedscal.runtime.together import predict_together
 
-_SURE = (0.5, 0.58)
-"""Mean confidence from which on the source model is sure of a client's images, and from which on fully.
-
-Where it is, there is little to gain and something to lose: docs/methods.md has the measurements.
-"""
-
 
 @dataclass(frozen=True)
 class _FromSource:
@@ -62,18 +57,12 @@ class _FromSource:
     Attributes:
         statistics: how it takes its statistics, its class shares included.
         answers: the classes that the source model predicts, if they are compared.
-        source: the source model.
-        share: its share in what answers at this client.
+        odds: that the source model answers a strong view like the image, if it may have a share.
     """
 
     statistics: SiteStatistics | None
     answers: Tensor | None = None
-    source: Weights = field(default_factory=dict)
-    share: float = 0.0
-
-    def used(self, model: Weights) -> Weights:
-        """Return the model that answers in the place of another: where the source model is sure, a mean."""
-        return weights.mean([self.source, model], [self.share, 1 - self.share]) if self.share else model
+    odds: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -94,8 +83,8 @@ class ClientService:
     """Whether answers are compared with those of the source model."""
     class_shares: bool = False
     """Whether clients estimate their class shares by those of the source model."""
-    sure_share: float = 0.0
-    """The source model's share in the models that answer at clients where it is sure."""
+    site_share: float = 0.0
+    """The most that the source model counts in what answers at a client in the server model's place."""
     together: bool = False
     """Whether clients judge a model in batches that they share, where it is the same for all of them."""
     _learned: dict[ClientId, _FromSource] = field(default_factory=dict)
@@ -142,23 +131,26 @@ class ClientService:
 
     def statistics(self, client: ClientId, model: Weights) -> Weights:
         """Return what a client has of its own of a model: its statistics above all."""
-        data, known = self.data[client], self._from_source(client)
-        load_at_site(self.network, known.used(model), data.images, data.views.evaluate, known.statistics)
-        return self.own_tensors(client)
+        if self.site_share:
+            self._answer(client, model)
+        else:
+            data, known = self.data[client], self._from_source(client)
+            load_at_site(self.network, model, data.images, data.views.evaluate, known.statistics)
+        return self.own_tensors()
 
-    def own_tensors(self, client: ClientId) -> Weights:
+    def own_tensors(self) -> Weights:
         """Return what is a client's own in the model that the network holds: the one it was last asked about.
 
-        Where the source model has a share, that is all of it.
+        Where the source model may have a share, that is all of it.
         """
         state = self.network.state_dict()
-        return weights.snapshot(state) if self._from_source(client).share else weights.statistics(state)
+        return weights.snapshot(state) if self.site_share else weights.statistics(state)
 
     def evaluate(
         self, clients: Sequence[ClientId], model: Weights, received: Weights | None = None
     ) -> dict[ClientId, Metrics]:
         """Evaluate a model on the data of each client; beside the one that it was trained from, if given."""
-        own = self.training.statistics or self.sure_share
+        own = self.training.statistics or self.site_share
         with oom_hint():
             if self.together and received is None and not own:
                 return self._evaluate_together(clients, model)
@@ -167,12 +159,16 @@ class ClientService:
     def _evaluate_together(self, clients: Sequence[ClientId], model: Weights) -> dict[ClientId, Metrics]:
         for client in clients:
             self._from_source(client)  # before the network holds the model: the source model may be asked
-        self.network.load_state_dict(model)
+        self.network.load(model)
         images = {client: self.data[client].images for client in clients}
         made = predict_together(self.network, images, self.data[clients[0]].views.evaluate)
         return {client: self._metrics(client, _swept(prediction)) for client, prediction in made}
 
     def _evaluate(self, client: ClientId, model: Weights, received: Weights | None) -> Metrics:
+        """Return a client's metrics of a model; one that it trained itself is judged as it is."""
+        if received is None and self.site_share:
+            answered, share = self._answer(client, model)
+            return {**self._metrics(client, _swept(answered)), "source_share": share}
         labels = self.labels.get(client)
         # The model itself goes last: the network holds it then.
         before = self._predict(client, received) if received is not None and labels is not None else None
@@ -182,6 +178,19 @@ class ClientService:
             return metrics
         return {**metrics, **joint_errors(sweep.prediction, before, labels)}
 
+    def _answer(self, client: ClientId, model: Weights) -> tuple[Prediction, float]:
+        """Return what answers at a client in a model's place, and the source model's share in it."""
+        learned, before = self._predict(client, model), self._from_source(client).odds
+        share = kept_share(before, self._steady_odds(client, learned), self.site_share)
+        if not share:
+            return learned, share
+        return self._predict(client, weights.mean([self._source.weights, model], [share, 1 - share])), share
+
+    def _steady_odds(self, client: ClientId, prediction: Prediction) -> float:
+        """Return how steady the model is that the network holds; all models are shown the same views."""
+        data, draw = self.data[client], stream(self.seed, "steadiness", client)
+        return steady_odds(self.network, data.images, partial(data.views.strong, generator=draw), prediction)
+
     def _metrics(self, client: ClientId, sweep: Sweep) -> Metrics:
         pseudo, labels = self.objective.pseudo_labels(sweep), self.labels.get(client)
         return client_metrics(sweep.prediction, pseudo, labels, self._from_source(client).answers)
@@ -189,9 +198,7 @@ class ClientService:
     def _predict(self, client: ClientId, model: Weights) -> Prediction:
         """Return a model's predictions of a client's images, as the client uses the model."""
         data, known = self.data[client], self._from_source(client)
-        return predict_at_site(
-            self.network, known.used(model), data.images, data.views.evaluate, known.statistics
-        )
+        return predict_at_site(self.network, model, data.images, data.views.evaluate, known.statistics)
 
     def _from_source(self, client: ClientId) -> _FromSource:
         """Return what a client learned from the source model's answers; they never change, so it is kept."""
@@ -207,7 +214,7 @@ class ClientService:
 
     def _ask_source(self, client: ClientId) -> _FromSource:
         statistics = self.training.statistics
-        if not (self.source and (self.compared or self.class_shares or self.sure_share)):
+        if not (self.source and (self.compared or self.class_shares or self.site_share)):
             return _FromSource(statistics)
         source, data = self._source, self.data[client]
         view = data.views.evaluate
@@ -216,9 +223,10 @@ class ClientService:
                 self.network, source.weights, data.images, view, source.class_shares
             )
         answered = predict_at_site(self.network, source.weights, data.images, view, statistics)
-        sure = ramp(float(answered.probabilities.amax(dim=1).double().mean()), *_SURE)
         answers = answered.logits.argmax(dim=1) if self.compared else None
-        return _FromSource(statistics, answers, source.weights, self.sure_share * sure)
+        return _FromSource(
+            statistics, answers, self._steady_odds(client, answered) if self.site_share else math.nan
+        )
 
 
 def _swept(prediction: Prediction) -> Sweep:
