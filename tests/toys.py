@@ -118,7 +118,7 @@ def fixed_step(
         server=None if server is None else lambda _: server,
         previous=None if previous is None else lambda _: previous,
         server_once=once,
-        pairs=[],
+        pairs=list,
         joint=False,
         others=others or {},
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedscal.core import weights
@@ -107,3 +110,38 @@ def test_the_statistics_of_efficientnet_can_follow_a_client() -> None:
     mean.copy_(before)
     network.train()(torch.randn(8, 3, 64, 64, generator=torch.Generator().manual_seed(0)))
     assert torch.allclose(moved, 0.1 * (mean - before), atol=1e-5)
+
+
+class Remembers(nn.Linear):
+    """A layer whose state is more than its tensors."""
+
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor(7)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        assert state == 7
+
+
+def same_tensors(network: Network) -> bool:
+    own, state = network.tensors(), network.state_dict()
+    return list(own) == list(state) and all(own[n].data_ptr() == state[n].data_ptr() for n in state)
+
+
+def test_the_tensors_are_those_of_the_state_whatever_becomes_of_the_network() -> None:
+    network = build_network("convnet", (1, 8, 8), 3, seed=0)
+    assert same_tensors(network)
+    twin = copy.deepcopy(network)
+    assert same_tensors(twin)
+    assert twin.tensors()["head.bias"].data_ptr() != network.tensors()["head.bias"].data_ptr()
+    network.double()  # replaces the buffers
+    assert same_tensors(network)
+    network.float().standardise_features()
+    assert same_tensors(network)
+    network.take_trunk(0, "convnet", (1, 8, 8))
+    assert same_tensors(network)
+
+
+def test_a_state_that_is_more_than_its_tensors_is_whole() -> None:
+    network = Network(nn.Sequential(nn.Flatten(), Remembers(4, 5)), 5, 3)
+    assert list(network.tensors()) == list(network.state_dict())
+    assert "backbone.1._extra_state" in network.tensors()

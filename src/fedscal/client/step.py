@@ -30,7 +30,7 @@ class Models:
         server: the model as received, without gradient; None if no term needs it.
         previous: the client's model of its last participation; None at the first one.
         server_once: the received model's predictions on all of the client's images.
-        pairs: every trainable parameter beside its value as received.
+        pairs: returns every trainable parameter beside its value as received.
         joint: whether weak and strong views share one forward pass.
         others: predictions of further models of the package on all of the client's images, by name.
         draws: the random stream of the terms.
@@ -40,7 +40,7 @@ class Models:
     server: Forward | None
     previous: Forward | None
     server_once: Prediction | None
-    pairs: Sequence[tuple[nn.Parameter, Tensor]]
+    pairs: Callable[[], Sequence[tuple[nn.Parameter, Tensor]]]
     joint: bool
     others: Mapping[str, Prediction] = field(default_factory=dict)
     draws: torch.Generator = field(default_factory=lambda: torch.Generator())
@@ -135,7 +135,7 @@ class Step:
     @property
     def pairs(self) -> Sequence[tuple[nn.Parameter, Tensor]]:
         """Every trainable parameter w beside its value w^r as received from the server."""
-        return self.models.pairs
+        return self.models.pairs()
 
 
 def _required(given: T | None, field: str, need: str) -> T:

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Literal
 
 from fedscal.client.descent import Descent
@@ -21,7 +22,7 @@ from fedscal.models.network import Network, predict
 from fedscal.models.statistics import SiteStatistics, load_at_site, predict_at_site
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def local_update(
         received, choice = objective.start.begin(package.models, local.sweep)
         network.freeze_head(not objective.trains_head)
         epochs, states = local.train(local.models(received))
-    final = weights.snapshot(network.state_dict())
+    final = weights.snapshot(network.tensors())
     if broken := weights.first_not_finite(final):
         raise Diverged(f"tensor '{broken}' is not finite any more; lower lr")
     # A site's own statistics do not leave it: those that were received go back.
@@ -147,11 +148,7 @@ class _LocalRound:
             current=microbatched(network, self.training.micro_batch),
             server=_frozen_copy(network) if Need.SERVER in needs else None,
             previous=_frozen_copy(network, previous) if previous is not None else None,
-            pairs=[
-                (parameter, received[name].to(network.device))
-                for name, parameter in network.named_parameters()
-                if parameter.requires_grad
-            ],
+            pairs=cache(partial(_pairs, network, received)),
             joint=Need.STRONG in needs and joint,
             others=others,
             draws=self.streams("terms"),
@@ -212,8 +209,16 @@ def batch_count(count: int, size: int) -> int:
     return max(1, math.ceil((count - 1) / size))
 
 
+def _pairs(network: Network, received: Weights) -> list[tuple[nn.Parameter, Tensor]]:
+    """Return every trainable parameter beside its value as received."""
+    named = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
+    return [(parameter, received[name].to(network.device)) for name, parameter in named]
+
+
 def _train_mode(network: Network, images: int) -> None:
-    network.train()
+    # To set the mode of every module takes a client of few images as long as its views.
+    if not (network.training and all(norm.training for norm in network.norms)):
+        network.train()
     if images == 1:
         network.freeze_statistics()
 

@@ -74,7 +74,7 @@ def _mean_tensor(example: Tensor, tensors: Iterable[Tensor], shares: Sequence[fl
 def distance(a: Weights, b: Weights) -> float:
     """Return the Euclidean distance ||a - b|| of the parameters; BatchNorm statistics do not count."""
     squares = (
-        (a[name].double() - b[name]).square_().sum().item()
+        a[name].to(torch.float64, copy=True).sub_(b[name]).square_().sum().item()
         for name in sorted(a)  # the order in which tensors arrive must not move the last bit
         if a[name].is_floating_point() and not is_statistic(name)
     )

@@ -46,6 +46,10 @@ class Standardise(nn.Module):
         return scaled.clamp(-self.limit, self.limit)
 
 
+_Place = tuple[dict[str, Any], str]
+"""A module's own parameters or buffers, and the name of one of them there: layers may replace the tensor."""
+
+
 class Network(nn.Module):
     """Backbone -> linear bottleneck -> linear head, with no BatchNorm in the two new layers.
 
@@ -78,6 +82,7 @@ class Network(nn.Module):
         self.in_bfloat16 = False
         self.dropout = 0.0
         self.norms = [module for module in self.modules() if isinstance(module, _BatchNorm)]
+        self._places: dict[str, _Place] | None = None
 
     def forward(self, images: Tensor) -> Prediction:
         """Return features and logits of a batch of images."""
@@ -90,7 +95,7 @@ class Network(nn.Module):
 
     def standardise_features(self) -> None:
         """Put a ``Standardise`` layer before the bottleneck."""
-        self.standardise = Standardise(self.bottleneck.in_features)
+        self.standardise, self._places = Standardise(self.bottleneck.in_features), None
 
     def take_trunk(self, thaw: int, name: str, shape: tuple[int, int, int]) -> nn.Module:
         """Take the backbone out but for its last blocks, to be used frozen: the network expects its output.
@@ -103,6 +108,7 @@ class Network(nn.Module):
         generator = torch.Generator().manual_seed(0)
         example = torch.randn(2, *shape, generator=generator).to(self.device)
         trunk, self.backbone = cut(self.backbone, thaw, name, example)
+        self._places = None
         return trunk.eval().requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:
@@ -138,12 +144,20 @@ class Network(nn.Module):
 
     def load(self, model: Weights) -> None:
         """Take over the values of a model of this network; torch refuses another one's, with a list."""
-        own, values = self.state_dict(), dict(model)
+        own, values = self.tensors(), dict(model)
         if {name: tensor.shape for name, tensor in values.items()} != {n: t.shape for n, t in own.items()}:
             self.load_state_dict(values)
         # load_state_dict does the same, but with much else for every module: as long as a pass of few images.
         for name, tensor in own.items():
             tensor.copy_(values[name])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what ``state_dict`` does, the tensors themselves, without a walk over the modules."""
+        if self._places is None:
+            self._places = _places(self)
+        if not self._places:
+            return dict(self.state_dict())
+        return {name: owner[key].detach() for name, (owner, key) in self._places.items()}
 
     def freeze_head(self, frozen: bool = True) -> None:
         """Keep the hypothesis h fixed, so that adaptation moves the features only; or let it move again."""
@@ -166,6 +180,17 @@ class Network(nn.Module):
         """Put BatchNorm in evaluation mode: a batch of one image has no statistics of its own."""
         for norm in self.norms:
             norm.eval()
+
+
+def _places(network: Network) -> dict[str, _Place]:
+    """Return where each tensor of the state is kept, by name; none if the state is more than its tensors."""
+    places: dict[str, _Place] = {}
+    for prefix, module in network.named_modules(remove_duplicate=False):
+        for owner in (module._parameters, module._buffers):
+            places |= {f"{prefix}.{key}" if prefix else key: (owner, key) for key in owner}
+    state = network.state_dict(keep_vars=True)
+    plain = all(name in places and places[name][0][places[name][1]] is state[name] for name in state)
+    return {name: places[name] for name in state} if plain else {}
 
 
 @torch.no_grad()
