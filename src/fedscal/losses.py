@@ -35,6 +35,7 @@ __all__ = [
     "scal",
     "soft_neighbourhood_density",
     "soft_prototypes",
+    "threshold_by",
 ]
 
 _NEIGHBOURS = 1000
@@ -145,7 +146,16 @@ def adaptive_threshold(
     >>> adaptive_threshold(torch.tensor([0.1, 0.1, 0.1, 2.0]))      # strongly skewed: gamma is clipped
     tensor(0.9500, dtype=torch.float64)
     """
-    return tau_init + pearson_skewness(entropies).clamp(gamma_low, gamma_high)
+    return threshold_by(pearson_skewness(entropies), tau_init, gamma_low, gamma_high)
+
+
+def threshold_by(gamma: Tensor, tau_init: float, gamma_low: float, gamma_high: float) -> Tensor:
+    r"""Tau = tau_init + max(gamma_L, min(gamma, gamma_H)), of a skewness that is known already.
+
+    >>> threshold_by(torch.tensor(-0.5), 0.8, -0.1, 0.15)
+    tensor(0.7000)
+    """
+    return tau_init + gamma.clamp(gamma_low, gamma_high)
 
 
 def pearson_skewness(values: Tensor) -> Tensor:

@@ -83,7 +83,7 @@ class Bench:
             "server": self.server,
             "previous": self.previous,
             "server_once": self.once,
-            "pairs": self.received,
+            "pairs": lambda: self.received,
             "joint": False,
             "others": {"teacher": self.once, "source": self.once},
             "draws": generator(),

@@ -168,7 +168,7 @@ def test_the_authors_dynamic_label_has_a_gradient_and_ours_none() -> None:
 def proximal(now: list[list[float]], received: list[list[float]]) -> tuple[Tensor, list[nn.Parameter]]:
     parameters = [nn.Parameter(torch.tensor(values)) for values in now]
     pairs = [(p, torch.tensor(values)) for p, values in zip(parameters, received, strict=True)]
-    models = Models(lambda x: prediction(x), None, None, None, pairs, joint=False)
+    models = Models(lambda x: prediction(x), None, None, None, lambda: pairs, joint=False)
     step = Step(torch.arange(1), lambda: torch.zeros(1), lambda: torch.zeros(1), models)
     return Proximal(mu=0.2, proximal_norm="plain").loss(step, {})[0], parameters
 

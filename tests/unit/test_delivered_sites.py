@@ -104,7 +104,12 @@ def test_a_folder_is_given_a_mean_of_both_models_as_a_site_is(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[float] = []
-    monkeypatch.setattr("fedscal.deploy.site.kept_share", lambda *odds: seen.extend(odds) or 0.25)
+
+    def quarter(*given: float) -> float:
+        seen.extend(given)
+        return 0.25
+
+    monkeypatch.setattr("fedscal.deploy.site.kept_share", quarter)
     pixels = tensor_of(Experiment.build(RunSpec.make(**KEYS)).data.build("dark")[0])
     classifier = Classifier.open(run)
     assert use_images(classifier, pixels).endswith(" and 25% of the source model")

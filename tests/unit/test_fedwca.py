@@ -147,7 +147,7 @@ def test_the_loss_is_that_of_the_mixed_images() -> None:
     # Images are their own logits here, so the mixture of images is the mixture of logits.
     images = torch.tensor([[2.0, 0.0], [0.0, 2.0]])
     generator = torch.Generator().manual_seed(3)
-    models = Models(lambda x: Prediction(x, x), None, None, None, [], False, {}, generator)
+    models = Models(lambda x: Prediction(x, x), None, None, None, list, False, {}, generator)
     step = Step(torch.tensor([0, 1]), lambda: images, lambda: images, models)
     state = {"soft_labels": torch.eye(2), "first": torch.eye(2)}
     value, _ = TwoPhase(lambda_mixup=2.0).loss(step, state)

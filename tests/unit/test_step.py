@@ -38,7 +38,7 @@ def build(joint: bool = False) -> tuple[Step, Counted, Counted, list[str]]:
 
     current, server = Counted(), Counted(10.0)
     once = prediction(torch.arange(15.0).view(5, 3))
-    models = Models(current, server, None, once, [], joint)
+    models = Models(current, server, None, once, list, joint)
     return Step(torch.tensor([4, 1]), view("weak", 1.0), view("strong", 2.0), models), current, server, drawn
 
 
@@ -109,7 +109,7 @@ def test_cached_server_predictions_are_those_of_the_batch() -> None:
 def test_server_and_previous_models_carry_no_gradient() -> None:
     layer = torch.nn.Linear(3, 2)
     models = Models(
-        prediction, lambda x: Prediction(x, layer(x)), lambda x: Prediction(x, layer(x)), None, [], False
+        prediction, lambda x: Prediction(x, layer(x)), lambda x: Prediction(x, layer(x)), None, list, False
     )
     step = Step(torch.arange(2), lambda: torch.ones(2, 3), lambda: torch.ones(2, 3), models)
     assert step.previous is not None
@@ -122,7 +122,7 @@ def test_the_previous_model_may_be_missing_but_the_servers_may_not() -> None:
         torch.arange(1),
         lambda: torch.ones(1, 2),
         lambda: torch.ones(1, 2),
-        Models(prediction, None, None, None, [], False),
+        Models(prediction, None, None, None, list, False),
     )
     assert step.previous is None
     with pytest.raises(LookupError, match=r"Models\.server is not there; .*Need\.SERVER$"):

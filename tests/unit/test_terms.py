@@ -161,7 +161,7 @@ def test_alignment_needs_what_its_parts_use(options: dict[str, Any], needs: set[
 def step_with_pairs(now: list[float], received: list[float]) -> tuple[Step, nn.Parameter]:
     parameter = nn.Parameter(torch.tensor(now))
     pairs = [(parameter, torch.tensor(received))]
-    models = Models(lambda x: prediction(x), None, None, None, pairs, joint=False)
+    models = Models(lambda x: prediction(x), None, None, None, lambda: pairs, joint=False)
     return Step(torch.arange(1), lambda: torch.zeros(1), lambda: torch.zeros(1), models), parameter
 
 

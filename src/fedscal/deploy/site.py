@@ -117,12 +117,16 @@ def _use_share(classifier: Classifier, pictures: Images, statistics: SiteStatist
         return 0.0
     source, _ = load_model(classifier.path.parent, "source")
     views, kept = FeatureViews(_STRONG), _strong_views(classifier.module, pictures)
-    odds = []
-    for model in (source, classifier.weights):
-        answers = predict_at_site(network, model, kept, views.evaluate, statistics)
-        strong = partial(views.strong, generator=stream(0, "steadiness"))
-        odds.append(steady_odds(network, kept, strong, answers))
-    share = kept_share(*odds, most)
+    before, after = (
+        steady_odds(
+            network,
+            kept,
+            partial(views.strong, generator=stream(0, "steadiness")),
+            predict_at_site(network, model, kept, views.evaluate, statistics),
+        )
+        for model in (source, classifier.weights)
+    )
+    share = kept_share(before, after, most)
     _use(classifier, weights.mean([source, classifier.weights], [share, 1 - share]))
     return share
 

@@ -53,7 +53,7 @@ class Alignment(Term):
         """Set the threshold from the entropies of the client's predictions."""
         gamma = losses.pearson_skewness(sweep.entropies)
         clips = (self.gamma_low, self.gamma_high) if self.adaptive else (0.0, 0.0)
-        tau = self.tau_init + gamma.clamp(*clips)
+        tau = losses.threshold_by(gamma, self.tau_init, *clips)
         zero = torch.zeros(())
         return {"tau": tau, "gamma": gamma, "seen": zero, "share_local": zero, "share_server": zero}
 
