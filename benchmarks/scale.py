@@ -25,6 +25,8 @@ from rich.table import Table
 import fedscal
 from fedscal.core import files
 from fedscal.data.tensors import keep_tensors
+from fedscal.experiment.experiment import Experiment
+from fedscal.experiment.source import source_model
 
 SIZES = (10, 100, 1_000, 10_000)
 METHODS = ("fedscal", "loa")
@@ -40,16 +42,21 @@ class Cost:
     checkpoint: float
 
 
-def spec_of(method: str, clients: int) -> fedscal.RunSpec:
-    """Return a run of one round with so many clients of five images."""
+def images_of(clients: int) -> str:
+    """Keep five images for each of so many clients; return their name."""
     draw = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (clients, _IMAGES, 1, _SIDE, _SIDE), dtype=torch.uint8, generator=draw)
     labels = torch.arange(50) % _CLASSES
     source = torch.randint(0, 256, (50, 1, _SIDE, _SIDE), dtype=torch.uint8, generator=draw)
     sites = {f"site-{number:05}": images[number] for number in range(clients)}
     names = [str(number) for number in range(_CLASSES)]
+    return keep_tensors({"source": (source, labels), **sites}, names)
+
+
+def spec_of(method: str, images: str) -> fedscal.RunSpec:
+    """Return a run of one round in which all clients take part."""
     return fedscal.RunSpec.make(
-        benchmark=keep_tensors({"source": (source, labels), **sites}, names),
+        benchmark=images,
         source="source",
         method=method,
         clients_per_domain=1,
@@ -61,18 +68,30 @@ def spec_of(method: str, clients: int) -> fedscal.RunSpec:
     )
 
 
-def measured(method: str, clients: int, folder: Path) -> Cost:
+def prepare(method: str, clients: int) -> str:
+    """Make the images and train the source model; return the images' name."""
+    images = images_of(clients)
+    source_model(Experiment.build(spec_of(method, images)))
+    return images
+
+
+def measured(method: str, images: str, folder: Path) -> Cost:
     """Run one round in this process."""
-    run = fedscal.adapt(spec_of(method, clients), folder / "run")
+    run = fedscal.adapt(spec_of(method, images), folder / "run")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return Cost(peak, run.rounds()[-1].seconds.adapt, files.size_of(run.checkpoints.folder) / 1e6)
 
 
 def in_a_process_of_its_own(method: str, clients: int) -> Cost:
-    """Measure a row; the images and the source model are there before it."""
-    command = [sys.executable, "-m", "benchmarks.scale", "--one", method, str(clients)]
-    ended = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return Cost(**json.loads(ended.stdout.splitlines()[-1]))
+    """Measure a row; images and source model are there before it, made by yet another process."""
+    images = json.loads(_said("--prepare", method, str(clients)))
+    return Cost(**json.loads(_said("--one", method, images)))
+
+
+def _said(*words: str) -> str:
+    """Return the last line of this module in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.scale", *words]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
 
 
 def main(methods: tuple[str, ...], sizes: tuple[int, ...]) -> None:
@@ -99,9 +118,11 @@ def main(methods: tuple[str, ...], sizes: tuple[int, ...]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--one"]:
+    if sys.argv[1:2] == ["--prepare"]:
+        print(json.dumps(prepare(sys.argv[2], int(sys.argv[3]))))
+    elif sys.argv[1:2] == ["--one"]:
         with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(asdict(measured(sys.argv[2], int(sys.argv[3]), Path(folder)))))
+            print(json.dumps(asdict(measured(sys.argv[2], sys.argv[3], Path(folder)))))
     else:
         words = sys.argv[1:]
         numbers = tuple(int(word) for word in words if word.isdecimal())

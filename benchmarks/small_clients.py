@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from benchmarks.scale import spec_of
+from benchmarks.scale import images_of, spec_of
 from fedscal.client import training
 from fedscal.client.descent import Descent
 from fedscal.client.term import Objective
@@ -98,7 +98,7 @@ class _Forgetful:
 
 def a_round(method: str, clients: int, folder: Path) -> Callable[[], Any]:
     """Return what plays one round, its spool in a folder."""
-    parts = Experiment.build(spec_of(method, clients))
+    parts = Experiment.build(spec_of(method, images_of(clients)))
     parts = parts.with_clients(parts.clients_of_data())
     site = parts.service(parts.layout)
     driver = LocalDriver(parts.layout.clients, [site], _Forgetful())

@@ -123,3 +123,27 @@ def test_a_directory_that_was_removed_is_not_made_again(tmp_path: Path) -> None:
 def test_what_is_no_such_file_tells_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / PROGRESS).write_text(content)
     assert read_progress(tmp_path) is None
+
+
+def test_answers_of_many_clients_are_written_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("fedscal.experiment.announcer.time.monotonic", lambda: now[0])
+    clients = [f"c{number}" for number in range(101)]
+
+    def said() -> int:
+        progress = read_progress(tmp_path)
+        assert progress
+        return len(progress.answered)
+
+    with Announcer(tmp_path) as announcer:
+        announcer.asked(1, clients)
+        announcer.client("c0")
+        assert said() == 0, "it was written a moment ago"
+        now[0] += 1
+        announcer.client("c1")
+        assert said() == 2
+        announcer.asked(2, clients[:100])
+        announcer.client("c0")
+        assert said() == 1, "of few, each is written at once"

@@ -20,23 +20,29 @@ def loss(network: Network, step: int) -> Tensor:
     return penalty + network(IMAGES[step]).logits.square().mean() if step else penalty
 
 
+def decayed(step: int) -> float:
+    """Return the share of the learning rate that is left, as in source training."""
+    return float((1 + 10 * step / len(IMAGES)) ** -0.75)
+
+
 def by_torch(network: Network, clip: float) -> None:
     optimizer = torch.optim.SGD(
         network.parameter_groups(LR), momentum=MOMENTUM, weight_decay=DECAY, nesterov=True
     )
+    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, decayed)
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     for step in range(len(IMAGES)):
         optimizer.zero_grad(set_to_none=True)
         backward(loss(network, step))
         torch.nn.utils.clip_grad_norm_(trained, clip)
         optimizer.step()
+        decay.step()
 
 
 def by_descent(network: Network, clip: float) -> None:
-    groups = network.parameter_groups(LR)
-    descent = Descent([(p, group["lr"]) for group in groups for p in group["params"]], clip, DECAY, MOMENTUM)
+    descent = Descent.of(network.parameter_groups(LR), clip, DECAY, MOMENTUM)
     for step in range(len(IMAGES)):
-        descent.step(loss(network, step))
+        descent.step(loss(network, step), decayed(step))
 
 
 @pytest.mark.parametrize("clip", [0.1, 1e9], ids=["clipped", "free"])

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
+from fedscal.client.descent import Descent
 from fedscal.client.style import style
 from fedscal.core import weights
 from fedscal.core.errors import DataRefused, UsageError
@@ -104,13 +106,13 @@ def test_held_out_labels_teach_nothing() -> None:
 
 def test_every_epoch_is_announced_and_the_rate_decays(monkeypatch: pytest.MonkeyPatch) -> None:
     rates: list[float] = []
-    plain = torch.optim.SGD.step
+    plain = Descent.step
 
-    def step(optimizer: torch.optim.SGD, *args: object) -> object:
-        rates.append(optimizer.param_groups[1]["lr"])
-        return plain(optimizer, *args)
+    def step(descent: Descent, loss: Tensor, decay: float) -> None:
+        rates.append(descent.rates[-1][1] * decay)
+        plain(descent, loss, decay)
 
-    monkeypatch.setattr(torch.optim.SGD, "step", step)
+    monkeypatch.setattr(Descent, "step", step)
     told: list[Epoch] = []
     recipe = SourceTraining(epochs=2, batch_size=16, lr=0.1)
     pretrain(tiny_network(), IMAGES, LABELS, NoiseViews(), recipe, 0, told.append)

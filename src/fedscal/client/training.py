@@ -163,8 +163,7 @@ class _LocalRound:
         """Train all local epochs; return their scalars, and the terms' states after the last batch."""
         training, data, network, objective = self.training, self.data, self.network, self.objective
         groups = network.parameter_groups(self.package.lr)
-        rates = [(parameter, group["lr"]) for group in groups for parameter in group["params"]]
-        descent = Descent(rates, training.clip, training.weight_decay, training.momentum)
+        descent = Descent.of(groups, training.clip, training.weight_decay, training.momentum)
         order, weak, strong = self.streams("order"), self.streams("weak"), self.streams("strong")
         view, shares = self._label_view(), training.class_shares
         epochs: list[Metrics] = []

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 PROGRESS = "progress.json"
 _STEPS = 0.5
 """Seconds between two counts of steps that are written."""
+_MANY = 100
+"""From so many clients on, their answers are written as such counts are: each time all names are."""
 
 
 def read_progress(run: Path) -> UnderWay | None:
@@ -54,8 +56,7 @@ class Announcer(Callback):
     def advance(self) -> None:
         """Count a step; there may be thousands in a second, and who looks on does not look so often."""
         self._now = replace(self._now, done=self._now.done + 1)
-        if time.monotonic() - self._said > _STEPS:
-            self._say()
+        self._say_now_and_then()
 
     def connected(self, there: Sequence[ClientId], missing: Sequence[ClientId]) -> None:
         """Say which sites are there."""
@@ -70,8 +71,12 @@ class Announcer(Callback):
         self._say(round=round_, since=time.time(), asked=tuple(clients), answered=())
 
     def client(self, client: ClientId) -> None:
-        """Say who has answered."""
-        self._say(answered=(*self._now.answered, client))
+        """Say who has answered; of many, who has answered so far."""
+        self._now = replace(self._now, answered=(*self._now.answered, client))
+        if len(self._now.asked) > _MANY:
+            self._say_now_and_then()
+        else:
+            self._say()
 
     def round(self, record: RoundRecord, state: ServerState | None) -> None:
         """Count a round; the time of one that was on record was spent by an earlier process."""
@@ -84,6 +89,10 @@ class Announcer(Callback):
     def __exit__(self, *error: object) -> None:
         with contextlib.suppress(OSError):
             self._path.unlink()
+
+    def _say_now_and_then(self) -> None:
+        if time.monotonic() - self._said > _STEPS:
+            self._say()
 
     def _say(self, **changes: Any) -> None:
         self._now, self._said = replace(self._now, **changes), time.monotonic()

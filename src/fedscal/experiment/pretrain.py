@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedscal.client.descent import Descent
 from fedscal.client.style import restyled
 from fedscal.core import weights
 from fedscal.core.errors import DataRefused
@@ -165,18 +166,14 @@ def _fit(
 ) -> Iterator[float]:
     """Train, and yield the mean loss of each epoch after it."""
     forward = microbatched(network, micro_batch)
-    optimizer = torch.optim.SGD(
-        network.parameter_groups(recipe.lr),
-        momentum=recipe.momentum,
-        weight_decay=recipe.weight_decay,
-        nesterov=True,
-    )
+    groups = network.parameter_groups(recipe.lr)
+    descent = Descent.of(groups, recipe.clip, recipe.weight_decay, recipe.momentum)
     order, weak = stream(seed, "source-order"), stream(seed, "source-weak")
     drawn = stream(seed, "source-styles")
     # A last batch of one image would have no BatchNorm statistics: whole batches only, if there is one.
     whole = max(1, len(images) // recipe.batch_size)
     steps = recipe.epochs * whole
-    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (1 + 10 * step / steps) ** -0.75)
+    decays = ((1 + 10 * step / steps) ** -0.75 for step in range(steps))
     for _ in range(recipe.epochs):
         network.train()
         shuffled, total = torch.randperm(len(images), generator=order), 0.0
@@ -185,11 +182,7 @@ def _fit(
                 batch = _in_styles(images[rows], styles, drawn).to(network.device)
                 logits = forward(_view(batch, views, recipe, weak)).logits
                 loss = F.cross_entropy(logits, labels[rows], label_smoothing=recipe.smoothing)
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()  # type: ignore[no-untyped-call]
-                torch.nn.utils.clip_grad_norm_(network.parameters(), recipe.clip)
-                optimizer.step()
-                decay.step()
+                descent.step(loss, next(decays))
                 total += loss.item()
         yield total / whole
 
