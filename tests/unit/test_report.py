@@ -222,6 +222,15 @@ def test_missing_numbers_are_dashes(tmp_path: Path) -> None:
     assert write_report(tmp_path).read_text().count("— unknown") >= 2
 
 
+def test_what_sites_keep_of_the_source_model_is_a_column_where_they_decide_it(tmp_path: Path) -> None:
+    lines = make_lines()
+    assert "Source model kept" not in write_report(write_run(tmp_path, lines, summarise(lines))).read_text()
+    lines[4]["clients"]["font-0"]["source_share"] = 0.426
+    page = write_report(write_run(tmp_path, lines, summarise(lines))).read_text()
+    assert '<th scope="col">Source model kept</th>' in page
+    assert "<td>42.6 %</td>" in page
+
+
 def test_warnings_and_failures_are_gathered(tmp_path: Path) -> None:
     lines = make_lines()
     for at in (1, 2, 4):

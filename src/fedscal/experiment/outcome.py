@@ -62,6 +62,7 @@ class ClientRow(Change):
     own: float
     classes_before: float
     classes_after: float
+    source_share: float
     rounds: int
     failures: int
 
@@ -134,6 +135,7 @@ def client_rows(run: Run) -> Sequence[ClientRow]:
             own=own.get(client, math.nan),
             classes_before=source.effective_classes,
             classes_after=now.effective_classes,
+            source_share=100 * now.source_share,
             rounds=rounds[client],
             failures=lost[client],
         )

@@ -40,19 +40,10 @@ def report_page(
         extra_scripts: scripts that run in it after its own.
         connect: what these may ask over the network, as a content security policy says it: ``'self'``.
     """
-    verdict = judge(run)
+    verdict, drawn = judge(run), _drawn(run)
     seen = looks(run.answers) if run.answers and consistent(run.answers) else None
-    drawn = {
-        "curves": run_charts.curves(run),
-        "strip": run_charts.client_strip(run),
-        "signals": run_charts.signals(run),
-        "client_maps": run_charts.heat_maps(run),
-        "cost": run_charts.cost(run),
-    }
     exhibits = [*(seen.exhibits if seen else ()), *(one for group in drawn.values() for one in group)]
     source = run.fact("source") or "a given model"
-    *each, average = model.domain_rows(run)
-    domains, clients = [*crowd.at_the_ends(each), average], crowd.clients_at_the_ends(run)
     return _render(
         "run.html",
         exhibits,
@@ -70,17 +61,38 @@ def report_page(
         comparison=links.comparison_link(run.path, place or run.path),
         audit=run.audit,
         outcome=model.outcome(run),
-        domains=domains,
-        clients=clients,
-        hidden_domains=len(each) + 1 - len(domains),
-        hidden_clients=len(run.clients) - len(clients),
-        file_of_clients=crowd.file_of_clients(run),
+        **_rows(run),
         warnings=model.warnings(run),
         failures=model.failures(run),
         totals=totals(run),
         environment=dump(run.environment) if run.environment else {},
         signal_captions=SIGNALS,
     )
+
+
+def _drawn(run: Run) -> dict[str, Sequence[Exhibit]]:
+    """Return the charts of a run, by the section that shows them."""
+    return {
+        "curves": run_charts.curves(run),
+        "strip": run_charts.client_strip(run),
+        "signals": run_charts.signals(run),
+        "client_maps": run_charts.heat_maps(run),
+        "cost": run_charts.cost(run),
+    }
+
+
+def _rows(run: Run) -> dict[str, object]:
+    """Return the rows of the tables of domains and clients; of many, those at the ends."""
+    *each, average = model.domain_rows(run)
+    domains, clients = [*crowd.at_the_ends(each), average], crowd.clients_at_the_ends(run)
+    return {
+        "domains": domains,
+        "clients": clients,
+        "shares": any(math.isfinite(row.source_share) for row in clients),
+        "hidden_domains": len(each) + 1 - len(domains),
+        "hidden_clients": len(run.clients) - len(clients),
+        "file_of_clients": crowd.file_of_clients(run),
+    }
 
 
 def comparison_page(runs: Sequence[Run], overall: Table | None = None, *, place: Path | None = None) -> str:
