@@ -47,5 +47,14 @@ def test_all_views_are_drawn_anew() -> None:
 def test_the_steadier_the_answers_have_become_the_less_the_source_model_counts(
     gain: float, share: float
 ) -> None:
-    assert kept_share(0.7, 0.7 * gain, 0.9) == pytest.approx(share)
-    assert kept_share(4, 4 * gain, 0.9) == pytest.approx(share)
+    assert kept_share(0.7, 0.7 * gain, 1, 0.9) == pytest.approx(share)
+    assert kept_share(4, 4 * gain, 1, 0.9) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("equal", "share"), [(0, 0.9), (0.72, 0.9), (0.76, 0.45), (0.8, 0), (1, 0)])
+def test_where_more_answers_changed_than_by_strong_views_the_source_model_counts(
+    equal: float, share: float
+) -> None:
+    # Odds of 4: four of five answers of the source model are steady.
+    assert kept_share(4, 400, equal, 0.9) == pytest.approx(share)
+    assert kept_share(4, 4, equal, 0.9) == 0.9, "nor does it count less than its steadiness asks for"

@@ -117,16 +117,14 @@ def _use_share(classifier: Classifier, pictures: Images, statistics: SiteStatist
         return 0.0
     source, _ = load_model(classifier.path.parent, "source")
     views, kept = FeatureViews(_STRONG), _strong_views(classifier.module, pictures)
-    before, after = (
-        steady_odds(
-            network,
-            kept,
-            partial(views.strong, generator=stream(0, "steadiness")),
-            predict_at_site(network, model, kept, views.evaluate, statistics),
-        )
-        for model in (source, classifier.weights)
-    )
-    share = kept_share(before, after, most)
+    answers, odds = [], []
+    for model in (source, classifier.weights):
+        prediction = predict_at_site(network, model, kept, views.evaluate, statistics)
+        strong = partial(views.strong, generator=stream(0, "steadiness"))
+        answers.append(prediction.logits.argmax(dim=1))
+        odds.append(steady_odds(network, kept, strong, prediction))
+    before, after = odds
+    share = kept_share(before, after, float((answers[0] == answers[1]).double().mean()), most)
     _use(classifier, weights.mean([source, classifier.weights], [share, 1 - share]))
     return share
 

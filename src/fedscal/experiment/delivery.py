@@ -17,7 +17,7 @@ from fedscal.core.errors import some
 from fedscal.core.text import count
 from fedscal.core.types import ClientId
 from fedscal.experiment.metrics import collapsed, doubtful_source, selected_round, telling
-from fedscal.experiment.records import Delivery, RoundRecord
+from fedscal.experiment.records import ClientRecord, Delivery, RoundRecord
 
 AGREEMENT = "agreement"
 """The value of ``select`` that chooses by it."""
@@ -25,15 +25,32 @@ _AGREE, _SURELY = 0.6, 0.65
 """Sites together agree with the source model on so many images in runs that gained: at least; as a rule."""
 _SITE_AGREES = 0.5
 """A single site may differ more; below this, it keeps the source model and needs a look."""
+_STEADY_AGREES = 0.9
+"""Where the source model is unsteady, more answers change in good runs: so many of its steady ones stay."""
 _NAMED = 3
 
 
 def agreement(record: RoundRecord) -> float:
     """Return the mean agreement over the sites that have enough images to tell; 1 for the source model."""
+    rows = _comparing(record)
+    return fmean(row.agreement for row in rows) if rows else float(record.round == 0)
+
+
+def _comparing(record: RoundRecord) -> list[ClientRecord]:
     rows = [row for row in record.clients.values() if not math.isnan(row.agreement)]
-    if not rows:
-        return float(record.round == 0)
-    return fmean(row.agreement for row in list(filter(telling, rows)) or rows)
+    return list(filter(telling, rows)) or rows
+
+
+def _agrees(record: RoundRecord, least: float) -> bool:
+    """Whether the sites together agree with the source model on so many images, or are as steady as it."""
+    rows = _comparing(record)
+    return agreement(record) >= (fmean(_least(row, least) for row in rows) if rows else least)
+
+
+def _least(row: ClientRecord, least: float) -> float:
+    """Return the agreement that is asked of a site: less of one whose images the source model knows less."""
+    steady = row.source_steadiness
+    return least if math.isnan(steady) else min(least, _STEADY_AGREES * steady)
 
 
 def with_verdicts(record: RoundRecord, earlier: Sequence[RoundRecord], signal: str) -> RoundRecord:
@@ -60,7 +77,7 @@ def delivered_round(records: Sequence[RoundRecord]) -> int:
     healthy = (
         record.round
         for record in reversed(records)
-        if agreement(record) >= _AGREE and not collapsed(record, records[0])
+        if _agrees(record, _AGREE) and not collapsed(record, records[0])
     )
     return next(healthy, 0)
 
@@ -85,7 +102,7 @@ def _doubts(chosen: int, records: Sequence[RoundRecord], fallen: Sequence[Client
     last = records[-1]
     reasons = [f"the last round collapsed to few classes at {some(fallen, _NAMED)}"] if fallen else []
     if chosen != last.round:
-        if agreement(last) < _AGREE:
+        if not _agrees(last, _AGREE):
             share = f"{agreement(last):.0%}"
             reasons.append(f"the last round answers like the source model for {share} of the images only")
         kept = f"round {chosen}" if chosen else "the source model with each site's own statistics"
@@ -95,13 +112,14 @@ def _doubts(chosen: int, records: Sequence[RoundRecord], fallen: Sequence[Client
 
 def _far(delivered: RoundRecord) -> list[str]:
     """Say if a round changed more answers than most that gained."""
-    share = agreement(delivered)
-    return [] if share >= _SURELY else [f"the source model answers alike for {share:.0%} of the images only"]
+    if _agrees(delivered, _SURELY):
+        return []
+    return [f"the source model answers alike for {agreement(delivered):.0%} of the images only"]
 
 
 def _strange(delivered: RoundRecord) -> list[ClientId]:
     rows = sorted(delivered.judges.items())
-    return [client for client, row in rows if telling(row) and row.agreement < _SITE_AGREES]
+    return [client for client, row in rows if telling(row) and row.agreement < _least(row, _SITE_AGREES)]
 
 
 def _small(delivered: RoundRecord) -> list[ClientId]:

@@ -70,6 +70,7 @@ class ClientRecord:
         effective_classes: how many classes the model predicts in effect.
         agreement: the share of its images that the source model answers alike, if the run compares them.
         source_share: the source model's share in what answers there, if the site decides it.
+        source_steadiness: of its strong views, the share that the source model answers like the image, then.
         unlikeness: of its images to those that the source model knows, in round 0; more than 1 is unlike.
         stale: 1 if the client was not reached and these are the numbers of an earlier round.
         drift: the distance of its own model from the one that it was sent.
@@ -87,6 +88,7 @@ class ClientRecord:
     effective_classes: float = math.nan
     agreement: float = math.nan
     source_share: float = math.nan
+    source_steadiness: float = math.nan
     unlikeness: float = math.nan
     stale: float = math.nan
     drift: float = math.nan

@@ -189,5 +189,5 @@ class Schemas:
             **signals,
             "effective_classes": real(1 - _ROUNDING, self.classes + _ROUNDING),
         }
-        shares = {"agreement": real(0, 1), "source_share": real(0, 1)}
+        shares = dict.fromkeys(("agreement", "source_share", "source_steadiness"), real(0, 1))
         return must, {**shares, "accuracy": _PERCENT, "pseudo_label_accuracy": _PERCENT}

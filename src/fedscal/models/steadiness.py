@@ -2,8 +2,9 @@
 
 Whether a model is right nobody can tell without labels. But where learning found the site's classes, strong
 views of an image are answered like the image itself far more often than before; where it only moved the
-borders between classes that the source model knew well, they are not. docs/methods.md has the measurements
-behind the numbers below.
+borders between classes that the source model knew well, they are not. And learning that changes more answers
+than strong views change the source model's has run away, however steady it is. docs/methods.md has the
+measurements behind the numbers below.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _VIEWS = 2
 """Strong views of each image that are asked about."""
 _LITTLE, _MUCH = 1.25, 2.0
 """How many times as steady the learned model's answers are where it should hardly count, and where alone."""
+_RESTRAINED = (0.9, 1.0)
+"""The learned model's answers that are the source model's, for one steady answer of that: likewise."""
 
 
 def steady_odds(
@@ -44,12 +47,24 @@ def steady_odds(
     return (steady + 0.5) / (_VIEWS * len(answers) - steady + 0.5)
 
 
-def kept_share(before: float, after: float, most: float) -> float:
-    """Return the source model's share in what answers, given the odds of both models.
+def steadiness(odds: float) -> float:
+    """Return the share of steady answers: of all strong views, those that are answered like their image."""
+    return odds / (1 + odds)
 
-    >>> kept_share(before=3, after=6, most=0.9)
+
+def kept_share(before: float, after: float, equal: float, most: float) -> float:
+    """Return the source model's share in what answers.
+
+    Args:
+        before: the odds of a steady answer of the source model.
+        after: those of the learned one.
+        equal: the share of images that both answer alike.
+        most: the most that the source model counts.
+
+    >>> kept_share(before=3, after=6, equal=0.75, most=0.9)
     0.0
-    >>> kept_share(before=3, after=3, most=0.9)
-    0.9
+    >>> kept_share(before=3, after=3, equal=0.75, most=0.9), kept_share(3, 9, equal=0.6, most=0.9)
+    (0.9, 0.9)
     """
-    return most * (1 - ramp(math.log(after / before), math.log(_LITTLE), math.log(_MUCH)))
+    steadier = ramp(math.log(after / before), math.log(_LITTLE), math.log(_MUCH))
+    return most * (1 - min(steadier, ramp(equal / steadiness(before), *_RESTRAINED)))

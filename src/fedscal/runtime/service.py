@@ -33,7 +33,7 @@ from fedscal.core.types import (
 from fedscal.models.device import oom_hint
 from fedscal.models.network import Network
 from fedscal.models.statistics import SiteStatistics, load_at_site, predict_at_site, unlikeness
-from fedscal.models.steadiness import kept_share, steady_odds
+from fedscal.models.steadiness import kept_share, steadiness, steady_odds
 from fedscal.runtime.evaluate import client_metrics, joint_errors
 from fedscal.runtime.messages import (
     MODEL,
@@ -56,7 +56,7 @@ class _FromSource:
 
     Attributes:
         statistics: how it takes its statistics, its class shares included.
-        answers: the classes that the source model predicts, if they are compared.
+        answers: the classes that the source model predicts, if it was asked.
         odds: that the source model answers a strong view like the image, if it may have a share.
     """
 
@@ -168,7 +168,12 @@ class ClientService:
         """Return a client's metrics of a model; one that it trained itself is judged as it is."""
         if received is None and self.site_share:
             answered, share = self._answer(client, model)
-            return {**self._metrics(client, _swept(answered)), "source_share": share}
+            steady = steadiness(self._from_source(client).odds)
+            return {
+                **self._metrics(client, _swept(answered)),
+                "source_share": share,
+                "source_steadiness": steady,
+            }
         labels = self.labels.get(client)
         # The model itself goes last: the network holds it then.
         before = self._predict(client, received) if received is not None and labels is not None else None
@@ -180,8 +185,9 @@ class ClientService:
 
     def _answer(self, client: ClientId, model: Weights) -> tuple[Prediction, float]:
         """Return what answers at a client in a model's place, and the source model's share in it."""
-        learned, before = self._predict(client, model), self._from_source(client).odds
-        share = kept_share(before, self._steady_odds(client, learned), self.site_share)
+        learned, known = self._predict(client, model), self._from_source(client)
+        equal = float((learned.logits.argmax(dim=1) == known.answers).double().mean())
+        share = kept_share(known.odds, self._steady_odds(client, learned), equal, self.site_share)
         if not share:
             return learned, share
         return self._predict(client, weights.mean([self._source.weights, model], [share, 1 - share])), share
@@ -193,7 +199,8 @@ class ClientService:
 
     def _metrics(self, client: ClientId, sweep: Sweep) -> Metrics:
         pseudo, labels = self.objective.pseudo_labels(sweep), self.labels.get(client)
-        return client_metrics(sweep.prediction, pseudo, labels, self._from_source(client).answers)
+        answers = self._from_source(client).answers if self.compared else None
+        return client_metrics(sweep.prediction, pseudo, labels, answers)
 
     def _predict(self, client: ClientId, model: Weights) -> Prediction:
         """Return a model's predictions of a client's images, as the client uses the model."""
@@ -223,10 +230,8 @@ class ClientService:
                 self.network, source.weights, data.images, view, source.class_shares
             )
         answered = predict_at_site(self.network, source.weights, data.images, view, statistics)
-        answers = answered.logits.argmax(dim=1) if self.compared else None
-        return _FromSource(
-            statistics, answers, self._steady_odds(client, answered) if self.site_share else math.nan
-        )
+        odds = self._steady_odds(client, answered) if self.site_share else math.nan
+        return _FromSource(statistics, answered.logits.argmax(dim=1), odds)
 
 
 def _swept(prediction: Prediction) -> Sweep:
