@@ -127,7 +127,8 @@ METHODS: dict[str, Method] = {
         "neighbours agree, predictions align, each site with statistics of its own",
         "this project, 2026, docs/methods.md",
         adaptation="ucon",
-        reveals="the share of its images that it answers like the source model, and that model's share there",
+        reveals="of its images the shares that both models answer alike and that the source model answers "
+        "steadily, and the share of that model that is kept there",
         defaults={
             "statistics": "site",
             "class_shares": "site",

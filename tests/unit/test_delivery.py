@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,12 @@ from fedscal.experiment.records import ClientRecord, RoundRecord, Seconds
 
 
 def record(
-    round_: int, *agreements: float, classes: float = 9.0, images: float = 100, source_classes: float = 9.0
+    round_: int,
+    *agreements: float,
+    classes: float = 9.0,
+    images: float = 100,
+    source_classes: float = 9.0,
+    steadiness: float = math.nan,
 ) -> RoundRecord:
     """Return a round with a site for each agreement."""
     clients = {
@@ -21,6 +27,7 @@ def record(
             signals={},
             effective_classes=classes if round_ else source_classes,
             agreement=agree,
+            source_steadiness=steadiness,
         )
         for number, agree in enumerate(agreements)
     }
@@ -57,6 +64,18 @@ def test_a_run_that_runs_away_delivers_an_earlier_model(rounds: list[RoundRecord
     delivery = judge_delivery([SOURCE, *rounds])
     assert (delivery.round, delivery.verdict) == (chosen, "unsure")
     assert ("source model with each site's own" in delivery.reasons[-1]) == (chosen == 0)
+
+
+@pytest.mark.parametrize(("steadiness", "chosen", "verdict"), [(0.5, 1, "better"), (0.6, 0, "unsure")])
+def test_where_the_source_model_is_unsteady_more_answers_may_change(
+    steadiness: float, chosen: int, verdict: str
+) -> None:
+    delivery = judge_delivery([SOURCE, record(1, 0.46, 0.5, steadiness=steadiness)])
+    assert (delivery.round, delivery.verdict) == (chosen, verdict)
+
+
+def test_a_steady_source_model_asks_for_no_more_than_others() -> None:
+    assert judge_delivery([SOURCE, record(1, 0.66, 0.66, steadiness=0.99)]).verdict == "better"
 
 
 def test_a_collapse_of_one_site_is_named_though_the_others_are_well() -> None:

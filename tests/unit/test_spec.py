@@ -188,3 +188,9 @@ def test_keys_that_came_later_leave_the_digests_of_recorded_runs_as_they_were() 
         {"device": "cuda"},
     ]
     assert len({recorded, *(RunSpec.make(**key).digest() for key in keys)}) == 5
+
+
+def test_a_key_of_an_earlier_version_is_passed_over_where_it_did_nothing_and_named_where_it_did() -> None:
+    assert RunSpec.make(sure_share=0.0).digest() == RunSpec.make().digest()
+    with pytest.raises(UsageError, match=r"sure_share=0\.5: a key of version 0\.2\.0.*site_share"):
+        RunSpec.make(sure_share=0.5)

@@ -31,6 +31,11 @@ EXECUTION_KEYS = frozenset({"workers"})
 """Keys that cannot move a bit of the result."""
 RESUMABLE_KEYS = EXECUTION_KEYS | {"threads"}
 """Keys that a resumed run may be given anew: they move the last bits at most."""
+_RETIRED = {
+    "sure_share": "a key of version 0.2.0, which can go on with this run; now sites find out by themselves "
+    "how much of the source model they keep (site_share)."
+}
+"""Keys of earlier versions, which did nothing at 0, and what has come in their place."""
 _FROZEN_TRUNK = {"pretrain_dropout": 0.7}
 """Source training on features that never change learns them by heart, unless it misses most of them."""
 DATA_KEYS = (
@@ -225,6 +230,7 @@ class RunSpec:
         {'mu': 0.1}
         """
         load_plugins(str(given.get("plugins", "")))
+        given = _without_retired(given)
         known, own = all_options(), options_of(cls)
         for name in given:
             if name not in known:
@@ -325,6 +331,14 @@ class RunSpec:
     def to_toml(self) -> str:
         """Return the spec as a recipe that builds it again."""
         return dump_toml(self.all_keys())
+
+
+def _without_retired(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys but those that earlier versions had; refuse one that did something."""
+    for name in given.keys() & _RETIRED.keys():
+        if float(given[name]):
+            raise UsageError(f"{name}={given[name]}: {_RETIRED[name]}")
+    return {name: value for name, value in given.items() if name not in _RETIRED}
 
 
 def _sites(given: Mapping[str, Any]) -> dict[str, Any]:
