@@ -21,7 +21,7 @@ from fedscal.deploy.predict import as_model_sees
 from fedscal.experiment.metrics import COMPARABLE
 from fedscal.experiment.run_directory import SITES
 from fedscal.models.statistics import SiteStatistics, predict_at_site, unlikeness
-from fedscal.models.steadiness import kept_share, steady_odds
+from fedscal.models.steadiness import equal_share, kept_share, steady_odds
 from fedscal.models.store import load_model, read_card
 
 _BATCH = 64
@@ -124,7 +124,7 @@ def _use_share(classifier: Classifier, pictures: Images, statistics: SiteStatist
         answers.append(prediction.logits.argmax(dim=1))
         odds.append(steady_odds(network, kept, strong, prediction))
     before, after = odds
-    share = kept_share(before, after, float((answers[0] == answers[1]).double().mean()), most)
+    share = kept_share(before, after, equal_share(*answers), most)
     _use(classifier, weights.mean([source, classifier.weights], [share, 1 - share]))
     return share
 

@@ -47,6 +47,11 @@ def steady_odds(
     return (steady + 0.5) / (_VIEWS * len(answers) - steady + 0.5)
 
 
+def equal_share(answers: Tensor, others: Tensor) -> float:
+    """Return the share of images that are answered alike."""
+    return float((answers == others).double().mean())
+
+
 def steadiness(odds: float) -> float:
     """Return the share of steady answers: of all strong views, those that are answered like their image."""
     return odds / (1 + odds)

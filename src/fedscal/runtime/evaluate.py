@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedscal.core.types import Metrics, Prediction
+from fedscal.models.steadiness import equal_share
 from fedscal.runtime.signals import SIGNALS
 
 JOINT = frozenset({"received_accuracy", "both_wrong"})
@@ -62,7 +63,7 @@ def client_metrics(
         "effective_classes": effective_classes(predicted, prediction.logits.shape[1]),
     }
     if source_answers is not None:
-        signals["agreement"] = float((predicted == source_answers).double().mean())
+        signals["agreement"] = equal_share(predicted, source_answers)
     if labels is None:
         return signals
     graded = {"accuracy": accuracy(predicted, labels)}

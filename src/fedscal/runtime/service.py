@@ -33,7 +33,7 @@ from fedscal.core.types import (
 from fedscal.models.device import oom_hint
 from fedscal.models.network import Network
 from fedscal.models.statistics import SiteStatistics, load_at_site, predict_at_site, unlikeness
-from fedscal.models.steadiness import kept_share, steadiness, steady_odds
+from fedscal.models.steadiness import equal_share, kept_share, steadiness, steady_odds
 from fedscal.runtime.evaluate import client_metrics, joint_errors
 from fedscal.runtime.messages import (
     MODEL,
@@ -186,7 +186,8 @@ class ClientService:
     def _answer(self, client: ClientId, model: Weights) -> tuple[Prediction, float]:
         """Return what answers at a client in a model's place, and the source model's share in it."""
         learned, known = self._predict(client, model), self._from_source(client)
-        equal = float((learned.logits.argmax(dim=1) == known.answers).double().mean())
+        assert known.answers is not None, "where it may have a share, the source model is asked"
+        equal = equal_share(learned.logits.argmax(dim=1), known.answers)
         share = kept_share(known.odds, self._steady_odds(client, learned), equal, self.site_share)
         if not share:
             return learned, share
