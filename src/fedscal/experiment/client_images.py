@@ -12,7 +12,7 @@ from fedscal.data.pixels import take
 if TYPE_CHECKING:
     from torch import Tensor
 
-_KEPT = 16_000_000
+_KEPT = 4_000_000
 """Bytes of domains that stay in memory beside the one that is used."""
 
 
