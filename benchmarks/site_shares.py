@@ -1,6 +1,6 @@
 """What shares of the source model would have done at the sites of finished runs, and what the rule chose.
 
-    python -m benchmarks.site_shares DIR...     # folders with runs of FedSite
+    python -m benchmarks.site_shares DIR...     # folders of runs, as `fedscal compare --out` leaves
 
 At every client, means of the source model and the one that was learned answer, with the client's own
 statistics. A pair is a target domain of a run. Accuracies are means over all pairs in %; a row is compared
@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks.delivery import runs
 from fedscal.core import weights
 from fedscal.core.rng import compute_threads
-from fedscal.core.types import Weights
+from fedscal.core.types import ClientId, Weights
 from fedscal.experiment.experiment import Experiment
+from fedscal.experiment.records import by_domain
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.source import source_model
 from fedscal.models.statistics import SiteStatistics, predict_at_site
@@ -38,52 +40,36 @@ def learned(run: RunDirectory) -> Weights:
     return checkpoint.state.models["server"]
 
 
-def clients(run: RunDirectory) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield every client's domain, and its accuracy by row."""
+def accuracies(run: RunDirectory) -> Pairs:
+    """Return the accuracy of every target domain of a run, by row."""
     spec = run.spec()
     experiment, last = Experiment.build(spec), run.rounds()[-1]
     layout, source, server = experiment.clients_of_data(), source_model(experiment).known, learned(run)
     service, view, network = experiment.service(layout), experiment.views.evaluate, experiment.network
     means = {share: weights.mean([source.weights, server], [share, 1 - share]) for share in SHARES}
-    for client, domain in layout.domains.items():
+    rows: dict[str, dict[ClientId, float]] = defaultdict(dict)
+    for client in layout.clients:
         images, labels = service.data[client].images, service.labels[client]
         statistics = SiteStatistics(spec.statistics_prior).knowing_classes(
             network, source.weights, images, view, source.class_shares
         )
-        answers = {
-            f"{share:.0%}": predict_at_site(network, model, images, view, statistics).logits.argmax(1)
-            for share, model in means.items()
-        }
-        yield (
-            domain,
-            {
-                **{row: accuracy(found, labels) for row, found in answers.items()},
-                RULE: last.client(client).accuracy,
-            },
-        )
-
-
-def pairs(runs: Sequence[RunDirectory]) -> Pairs:
-    """Return the accuracy of every target domain of every run, by row."""
-    found: Pairs = defaultdict(list)
-    for run in runs:
-        domains: dict[str, list[dict[str, float]]] = defaultdict(list)
-        for domain, rows in clients(run):
-            domains[domain].append(rows)
-        for members in domains.values():
-            for row in members[0]:
-                found[row].append(fmean(member[row] for member in members))
-        print(f"{run.path.name}: {len(domains)} pairs", file=sys.stderr, flush=True)
-    return found
+        for share, model in means.items():
+            answers = predict_at_site(network, model, images, view, statistics).logits.argmax(1)
+            rows[f"{share:.0%}"][client] = accuracy(answers, labels)
+        rows[RULE][client] = last.client(client).accuracy
+    return {row: list(by_domain(found, layout.domains).domains.values()) for row, found in rows.items()}
 
 
 def main(folders: Sequence[Path]) -> None:
     """Print the table."""
-    places = sorted(path.parent for folder in folders for path in folder.rglob("summary.json"))
-    runs = [run for run in map(RunDirectory, places) if run.spec().method == "fedsite"]
-    found = pairs(runs)
+    chosen = [run for run in runs(folders) if run.spec().method == "fedsite"]
+    found: Pairs = defaultdict(list)
+    for run in chosen:
+        for row, values in accuracies(run).items():
+            found[row] += values
+        print(run.path.name, file=sys.stderr, flush=True)
     kept = found["100%"]
-    print(f"{len(runs)} runs, {len(kept)} pairs\n")
+    print(f"{len(chosen)} runs, {len(kept)} pairs\n")
     print("| share of the source model | accuracy | pairs below the source model | worst |")
     print("|---|---:|---:|---:|")
     for row, values in found.items():

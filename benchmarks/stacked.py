@@ -52,7 +52,9 @@ class Alone:
 
     def __init__(self, networks: list[Network]) -> None:
         self.networks = networks
-        self._descents = [Descent(_rates(network), _CLIP, _DECAY, _MOMENTUM) for network in networks]
+        self._descents = [
+            Descent.of(network.parameter_groups(_LR), _CLIP, _DECAY, _MOMENTUM) for network in networks
+        ]
 
     def step(self, images: Tensor) -> None:
         """Train each on its images (K, n, ...)."""
@@ -96,10 +98,6 @@ class Stacked:
             torch._foreach_add_(self._momenta, g)
         self._momenta = self._momenta or g
         torch._foreach_add_(self._trained, torch._foreach_add(g, self._momenta, alpha=_MOMENTUM), alpha=-_LR)
-
-
-def _rates(network: Network) -> list[tuple[nn.Parameter, float]]:
-    return [(p, group["lr"]) for group in network.parameter_groups(_LR) for p in group["params"]]
 
 
 @dataclass(frozen=True)
