@@ -1,6 +1,6 @@
 """A random sample of the icons with their labels, for checking them by eye.
 
-    python -m benchmarks.icons_sample SEED FOLDER [icons-b]
+    python -m benchmarks.icons_sample SEED FOLDER [icons-b | icons-c]
 
 Writes one sheet of 60 images a domain, each with its number, its class and where it comes from, and prints
 the full names. The same seed draws the same images as long as the archive is the same.

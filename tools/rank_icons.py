@@ -2,16 +2,17 @@
 
 The rule, written before anything was counted:
 
-1. A candidate is every Quick Draw category that is no class of ``icons``.
+1. A candidate is every Quick Draw category that is no class of an earlier benchmark.
 2. An icon counts for a category if its name is the category's: after style endings, neutral words and numbers
    fell away as for ``icons``, and with hyphens and spaces taken out of both. A category's final s may be
    missing (grapes, grape). There are no synonyms.
 3. A near-duplicate of an earlier drawing of the same category and domain does not count, as in the archive.
 4. Categories are ranked by the smallest of their counts in outline, solid and color; then by the sum of the
    three; then by the alphabet.
-5. From the top, a category is left out only for a reason that stands in ``classes-b.toml``: it cannot be told
-   from a class of ``icons`` or from one that is ranked higher, or most icons of that name in some domain
-   show something else. The first 25 others are the classes of ``icons-b``.
+5. From the top, a category is left out only for a reason that stands in the benchmark's file of classes: it
+   cannot be told from a class of an earlier benchmark or from one that is ranked higher, or most icons of
+   that name in some domain show something else. The first 25 others are the classes of ``icons-b``, the next
+   25 those of ``icons-c``.
 
 Needs the tarballs in the cache: ``fedscal data get icons``.
 """
@@ -29,7 +30,7 @@ from importlib import resources
 
 from fedscal.core.documents import parse_json
 from fedscal.data.icons.archive import distinct, pictures
-from fedscal.data.icons.benchmark import FIRST, SECOND, folder
+from fedscal.data.icons.benchmark import ARCHIVES, FIRST, Archive, folder
 from fedscal.data.icons.npm import members
 from fedscal.data.icons.rules import Package, Rules, packages
 
@@ -124,25 +125,32 @@ def reasons(text: str) -> dict[str, str]:
     return left_out
 
 
+def chosen_of(archive: Archive, earlier: Sequence[Archive], read: Callable[[Package], bytes]) -> list[str]:
+    """Print the ranking without the classes of earlier archives, and spellings; return the classes."""
+    left_out = reasons((resources.files("fedscal.data.icons") / archive.rules_file).read_text("utf-8"))
+    sets = [package for package in packages() if package.styles]
+    (sketches,) = (package for package in packages() if not package.styles)
+    used = {category for one in earlier for category in one.rules.sketches}
+    wanted = [name for name in categories(read(sketches)) if name not in used]
+    taken = by_name_alone(wanted, sets, read, FIRST.rules)
+    ranked = ranking(sets, read, taken)
+    chosen = sorted(first_of(ranked, left_out))
+    print(archive.name, table(ranked, left_out), sep="\n\n")
+    for category in chosen:
+        number = taken.classes.index(category)
+        print(category, [name for name, label in taken.names.items() if label == number])
+    return chosen
+
+
 def main() -> None:
-    """Print the ranking and the spellings that occur; end with 1 if the shipped classes are others."""
-    left_out = reasons((resources.files("fedscal.data.icons") / SECOND.rules_file).read_text("utf-8"))
+    """Print the rankings; end with 1 if shipped classes are others."""
 
     def read(package: Package) -> bytes:
         return (folder() / "tarballs" / package.tarball).read_bytes()
 
-    sets = [package for package in packages() if package.styles]
-    (sketches,) = (package for package in packages() if not package.styles)
-    wanted = [name for name in categories(read(sketches)) if name not in FIRST.rules.sketches]
-    taken = by_name_alone(wanted, sets, read, FIRST.rules)
-    ranked = ranking(sets, read, taken)
-    chosen = first_of(ranked, left_out)
-    print(table(ranked, left_out))
-    for category in sorted(chosen):
-        number = taken.classes.index(category)
-        print(category, [name for name, label in taken.names.items() if label == number])
-    if SECOND.rules.classes != tuple(sorted(chosen)):
-        raise SystemExit(f"{SECOND.rules_file} has other classes: {', '.join(SECOND.rules.classes)}")
+    for place, archive in enumerate(ARCHIVES[1:], start=1):
+        if archive.rules.classes != tuple(chosen_of(archive, ARCHIVES[:place], read)):
+            raise SystemExit(f"{archive.rules_file} has other classes: {', '.join(archive.rules.classes)}")
 
 
 if __name__ == "__main__":

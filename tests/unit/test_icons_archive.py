@@ -15,7 +15,18 @@ from fedscal.data import cache
 from fedscal.data.benchmark import Benchmark
 from fedscal.data.icons import archive, draw, npm
 from fedscal.data.icons.archive import first_of_each, notice
-from fedscal.data.icons.benchmark import DOMAINS, FIRST, ICONS, ICONS_64, ICONS_B, ICONS_B_64, SECOND
+from fedscal.data.icons.benchmark import (
+    DOMAINS,
+    FIRST,
+    ICONS,
+    ICONS_64,
+    ICONS_B,
+    ICONS_B_64,
+    ICONS_C,
+    ICONS_C_64,
+    SECOND,
+    THIRD,
+)
 from fedscal.data.icons.rules import packages, rules
 from fedscal.data.labels import labels
 from icon_packages import archive_files, icon_set, package, sketches, whole_lock
@@ -138,9 +149,9 @@ def test_other_names_and_duplicates_of_another_set_are_left_out(
 
 
 def test_one_lock_gives_each_archive_its_own_classes() -> None:
-    shapes = {"key": SQUARE, "crown": SQUARE}
+    shapes = {"key": SQUARE, "crown": SQUARE, "tent": SQUARE}
     icons, data = icon_set("@toys/one", shapes, {"": "outline"})
-    for filled, name in ((FIRST, "key"), (SECOND, "crown")):
+    for filled, name in ((FIRST, "key"), (SECOND, "crown"), (THIRD, "tent")):
         found = archive.pictures(icons, data, filled.rules)
         assert [picture.name for picture in found] == [name]
 
@@ -149,7 +160,8 @@ def test_without_the_archive_the_command_to_get_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDSCAL_CACHE", str(tmp_path))
-    for row, name in ((ICONS, "icons"), (ICONS_64, "icons"), (ICONS_B, "icons-b"), (ICONS_B_64, "icons-b")):
+    pairs = {"icons": (ICONS, ICONS_64), "icons-b": (ICONS_B, ICONS_B_64), "icons-c": (ICONS_C, ICONS_C_64)}
+    for name, row in ((name, row) for name, rows in pairs.items() for row in rows):
         with pytest.raises(DataRefused, match=f"not there yet: fedscal data get {name}$"):
             cache.images(row, "outline")
 

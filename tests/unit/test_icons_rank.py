@@ -8,7 +8,7 @@ import pytest
 from tools import rank_icons as rank
 from tools.rank_icons import Candidate
 
-from fedscal.data.icons.benchmark import FIRST, SECOND
+from fedscal.data.icons.benchmark import ARCHIVES, FIRST, SECOND, THIRD, Archive
 from icon_packages import boxes, icon_set, tarball
 
 CATEGORIES = ["ant", "grapes", "hot dog", "zebra"]
@@ -72,15 +72,17 @@ def test_what_is_left_out_is_replaced_by_the_next_and_stays_in_the_table(
     ]
 
 
-def test_every_shipped_name_is_a_spelling_of_its_own_class() -> None:
-    second = SECOND.rules
-    assert len(second.classes) == rank.CLASSES
-    assert rank.spellings(second.classes, second.names) == second.names
+@pytest.mark.parametrize("archive", [SECOND, THIRD])
+def test_every_shipped_name_is_a_spelling_of_its_own_class(archive: Archive) -> None:
+    shipped = archive.rules
+    assert len(shipped.classes) == rank.CLASSES
+    assert rank.spellings(shipped.classes, shipped.names) == shipped.names
 
 
-def test_what_is_left_out_has_a_reason_and_is_no_class() -> None:
-    text = (resources.files("fedscal.data.icons") / SECOND.rules_file).read_text("utf-8")
+@pytest.mark.parametrize("archive", [SECOND, THIRD])
+def test_what_is_left_out_has_a_reason_and_is_no_class(archive: Archive) -> None:
+    text = (resources.files("fedscal.data.icons") / archive.rules_file).read_text("utf-8")
     left_out = rank.reasons(text)
     assert left_out
     assert all(left_out.values())
-    assert left_out.keys().isdisjoint({*FIRST.rules.classes, *SECOND.rules.classes})
+    assert left_out.keys().isdisjoint({name for one in ARCHIVES for name in one.rules.classes})

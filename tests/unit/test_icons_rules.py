@@ -8,7 +8,7 @@ from importlib import resources
 import pytest
 
 from fedscal.core.files import sha256
-from fedscal.data.icons.benchmark import ARCHIVES, DOMAINS, FIRST, SECOND, Archive
+from fedscal.data.icons.benchmark import ARCHIVES, DOMAINS, FIRST, SECOND, THIRD, Archive
 from fedscal.data.icons.rules import FREE, packages, parse, rules
 
 MONO = {"": "outline", "fill": "solid"}
@@ -109,16 +109,25 @@ def test_the_fixed_classes_are_there_in_order() -> None:
     assert rules().sketches == rules().classes
 
 
-def test_the_classes_of_icons_b_are_25_others_by_the_same_words() -> None:
-    fixed = (
-        "airplane, ambulance, basketball, bread, calculator, cat, cloud, compass, crown, dog, eye, "
-        "flashlight, hospital, keyboard, light bulb, paintbrush, pencil, radio, sailboat, scissors, skull, "
-        "snowflake, star, sun, syringe"
-    )
-    second = SECOND.rules
-    assert second.classes == second.sketches == tuple(fixed.split(", "))
-    assert second.names.keys().isdisjoint(FIRST.rules.names)
-    assert second.neutral == FIRST.rules.neutral
+_ICONS_B = (
+    "airplane, ambulance, basketball, bread, calculator, cat, cloud, compass, crown, dog, eye, "
+    "flashlight, hospital, keyboard, light bulb, paintbrush, pencil, radio, sailboat, scissors, skull, "
+    "snowflake, star, sun, syringe"
+)
+_ICONS_C = (
+    "alarm clock, backpack, baseball, bed, bicycle, bird, cactus, cake, candle, carrot, castle, church, "
+    "cookie, diamond, door, ear, hamburger, mountain, mushroom, pizza, rabbit, rainbow, stethoscope, "
+    "t-shirt, tent"
+)
+
+
+@pytest.mark.parametrize(("archive", "fixed"), [(SECOND, _ICONS_B), (THIRD, _ICONS_C)])
+def test_each_further_archive_has_25_other_classes_by_the_same_words(archive: Archive, fixed: str) -> None:
+    found = archive.rules
+    assert found.classes == found.sketches == tuple(fixed.split(", "))
+    for earlier in ARCHIVES[: ARCHIVES.index(archive)]:
+        assert found.names.keys().isdisjoint(earlier.rules.names)
+    assert found.neutral == FIRST.rules.neutral
 
 
 def test_every_locked_package_is_pinned_free_and_styled() -> None:
@@ -146,7 +155,8 @@ def test_the_lock_names_no_host() -> None:
 
 
 @pytest.mark.parametrize(
-    ("archive", "version", "digest"), [(FIRST, 1, "e43127b3a5bfbe01"), (SECOND, 1, "678df679cbd853f7")]
+    ("archive", "version", "digest"),
+    [(FIRST, 1, "e43127b3a5bfbe01"), (SECOND, 1, "678df679cbd853f7"), (THIRD, 1, "3dac7cee682df2db")],
 )
 def test_other_rules_or_packages_need_another_version(archive: Archive, version: int, digest: str) -> None:
     folder = resources.files("fedscal.data.icons")

@@ -11,12 +11,12 @@ from fedscal.data.cache import with_content
 from fedscal.data.digits import DIGITS
 from fedscal.data.folders.benchmark import folder_benchmark
 from fedscal.data.folders.lists import refuse_pickles
-from fedscal.data.icons.benchmark import ICONS, ICONS_64, ICONS_B, ICONS_B_64
+from fedscal.data.icons.benchmark import ICONS, ICONS_64, ICONS_B, ICONS_B_64, ICONS_C, ICONS_C_64
 from fedscal.data.remote import PREFIX, sites_benchmark
 from fedscal.data.tensors import PREFIX as TENSORS
 from fedscal.data.tensors import tensors_benchmark
 
-_ROWS = (DIGITS, ICONS, ICONS_64, ICONS_B, ICONS_B_64)
+_ROWS = (DIGITS, ICONS, ICONS_64, ICONS_B, ICONS_B_64, ICONS_C, ICONS_C_64)
 BENCHMARKS: dict[str, Benchmark] = {row.name: row for row in _ROWS}
 
 

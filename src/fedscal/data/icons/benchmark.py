@@ -1,4 +1,4 @@
-"""The benchmarks of the icons: two archives of different classes, each at 32 px and at 64 px.
+"""The benchmarks of the icons: three archives of different classes, each at 32 px and at 64 px.
 
 What makes an archive (npm, drawing, near-duplicates) is imported by ``fedscal data get icons`` only.
 """
@@ -122,7 +122,8 @@ class Archive:
 
 FIRST = Archive("icons", "archive", "classes.toml", version=1)
 SECOND = Archive("icons-b", "archive-b", "classes-b.toml", version=1)
-ARCHIVES = (FIRST, SECOND)
+THIRD = Archive("icons-c", "archive-c", "classes-c.toml", version=1)
+ARCHIVES = (FIRST, SECOND, THIRD)
 
 
 # Each image by its own mean and deviation: a client could not know the statistics of other domains.
@@ -178,3 +179,4 @@ def _row(
 
 ICONS, ICONS_64 = _small(FIRST, "Icons"), _large(FIRST, "Icons")
 ICONS_B, ICONS_B_64 = _small(SECOND, "Icons B"), _large(SECOND, "Icons B")
+ICONS_C, ICONS_C_64 = _small(THIRD, "Icons C"), _large(THIRD, "Icons C")
