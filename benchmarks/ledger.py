@@ -2,6 +2,8 @@
 
     python -m benchmarks.ledger add FOLDER...    # folders of finished runs, as `fedscal compare --out` leaves
     python -m benchmarks.ledger show [WORD...]   # a table of the runs whose lines have all of these words
+                                                 # (^WORD: that do not have this one)
+    python -m benchmarks.ledger against WORD... -- WORD...   # the rows that these are of, against another one
 
 The lines are in docs/data/runs.csv. ``keys`` are what the run was given beside the first columns, where that
 is not the default; accuracies are in %, ``came`` of the model that the rounds began from (with the sites'
@@ -20,6 +22,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from benchmarks.delivery import runs
+from fedscal.compare.significance import sign_flip_p
 from fedscal.core.options import as_typed
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import EXECUTION_KEYS, RunSpec
@@ -48,6 +51,12 @@ class Line:
     def row(self) -> str:
         """What this run has in common with those of other sources and seeds."""
         return " ".join((self.benchmark, self.method, self.adaptation, self.keys)).strip()
+
+    @property
+    def by_domain(self) -> dict[str, float]:
+        """The accuracy in the last round, by domain."""
+        pairs = (word.rsplit(":", 1) for word in self.domains.split())
+        return {name: float(value) for name, value in pairs}
 
     @property
     def text(self) -> str:
@@ -103,17 +112,54 @@ def add(folders: Sequence[Path]) -> None:
 
 def show(words: Sequence[str]) -> None:
     """Print a row for each setting: mean and deviation over seeds by source, and the mean over sources."""
-    chosen = [line for line in read() if all(word in line.text for word in words)]
+    chosen = _chosen(words)
     sources = list(dict.fromkeys(line.source for line in chosen))
     cells: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for line in chosen:
         cells[line.row][line.source].append(line.average)
     print(f"| row | {' | '.join(sources)} | mean | runs |\n|---|{'---:|' * (len(sources) + 2)}")
     for row, found in cells.items():
-        by_source = [_spread(found[source]) for source in sources]
+        by_source = [_spread(found.get(source, [])) for source in sources]
         mean = fmean(fmean(values) for values in found.values()) if len(found) == len(sources) else None
         total = sum(map(len, found.values()))
         print(f"| {row} | {' | '.join(by_source)} | {'' if mean is None else f'{mean:.1f}'} | {total} |")
+
+
+def against(words: Sequence[str], others: Sequence[str]) -> None:
+    """Print for rows how much better they are than another row, run by run and domain by domain.
+
+    Runs of equal source and seed are paired; a pair of domains is a target domain of such a pair.
+    """
+    base = {(line.source, line.seed): line for line in _chosen(others)}
+    if len({line.row for line in base.values()}) != 1:
+        raise SystemExit(f"{' '.join(others)}: these words must be those of one row, see show")
+    print("| row | difference | better | p | pairs of domains below | worst |\n|---|---:|---:|---:|---:|---|")
+    rows: dict[str, list[tuple[Line, Line]]] = defaultdict(list)
+    for line in _chosen(words):
+        if (line.source, line.seed) in base:
+            rows[line.row].append((line, base[line.source, line.seed]))
+    for row, pairs in rows.items():
+        gains = [line.average - other.average for line, other in pairs]
+        domains = [
+            (value - other.by_domain[name], f"{name} from {line.source}")
+            for line, other in pairs
+            for name, value in line.by_domain.items()
+        ]
+        worst, where = min(domains)
+        better, below = sum(gain > 0 for gain in gains), sum(gain < 0 for gain, _ in domains)
+        print(
+            f"| {row} | {fmean(gains):+.1f} | {better} of {len(gains)} | {sign_flip_p(gains):.2g} "
+            f"| {below} of {len(domains)} | {where} {worst:+.1f} |"
+        )
+
+
+def _chosen(words: Sequence[str]) -> list[Line]:
+    """Return the lines that have all of these words; one that begins with ^ must not be there."""
+    return [line for line in read() if all(_fits(line, word) for word in words)]
+
+
+def _fits(line: Line, word: str) -> bool:
+    return (word.removeprefix("^") in line.text) != word.startswith("^")
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -126,5 +172,8 @@ if __name__ == "__main__":
     command, *given = sys.argv[1:] or ["show"]
     if command == "add":
         add([Path(word) for word in given])
+    elif command == "against":
+        cut = given.index("--")
+        against(given[:cut], given[cut + 1 :])
     else:
         show(given)
