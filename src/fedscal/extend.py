@@ -12,7 +12,7 @@ that names the module under the entry points ``fedscal.plugins`` needs neither k
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from fedscal.client.start import Received, Start
 from fedscal.client.step import Step
@@ -65,6 +65,7 @@ __all__ = [
     "register_benchmark",
     "register_method",
 ]
+T = TypeVar("T")
 
 
 def register_method(name: str, method: Method) -> None:
@@ -97,7 +98,7 @@ def register_backbone(name: str, factory: Callable[[Shape], nn.Module]) -> None:
     _add(MODELS, name, network_around(name, factory), "model")
 
 
-def _add(registry: dict[str, Any], name: str, entry: object, kind: str) -> None:
+def _add(registry: dict[str, T], name: str, entry: T, kind: str) -> None:
     if name in registry and registry[name] != entry:
         raise UsageError(f"there is a {kind} '{name}' already; give yours another name.")
     registry[name] = entry

@@ -16,7 +16,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedscal.flower.codec import from_records, to_records
 from fedscal.flower.launch import describe_site
-from fedscal.flower.processes import read_site_file
+from fedscal.flower.processes import SiteDescription
 from fedscal.flower.site_service import SiteService
 from fedscal.runtime.messages import Frame
 
@@ -112,5 +112,5 @@ def new_service(world: World, tmp_path: Path, site: str, folder: str = "") -> Si
 
 def site_service(state: Path) -> SiteService:
     """Return the service of a site that was described in a state folder."""
-    described = read_site_file(state)
-    return SiteService(described["name"], described["keys"], state)
+    described = SiteDescription.read(state)
+    return SiteService(described.name, described.keys, state)

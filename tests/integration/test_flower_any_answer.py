@@ -29,6 +29,7 @@ from fedscal.core.rng import Streams
 from fedscal.core.types import Failure, Groups, Package, Reply
 from fedscal.flower.codec import encode
 from fedscal.flower.driver import FlowerDriver
+from fedscal.flower.headers import request_header
 from fedscal.flower.registry import RegisteredSite, Registry
 from fedscal.flower.schema import Schemas
 from fedscal.flower.transport import GridTransport
@@ -69,7 +70,7 @@ class Honest:
     """A site that says what is said above."""
 
     def handle(self, request: Frame) -> Frame:
-        return Frame(*ANSWERS[request.header["kind"]])
+        return Frame(*ANSWERS[request_header(request)["kind"]])
 
 
 def driver_over(changed: Answer) -> FlowerDriver:

@@ -21,6 +21,7 @@ from test_flower_rounds import everything_sent, run
 from torch import Tensor
 
 from fedscal.core.errors import ModelRefused, TooFewClients
+from fedscal.flower.headers import request_header
 from fedscal.flower.site_service import SiteService
 from fedscal.runtime.messages import Frame
 
@@ -108,7 +109,7 @@ class Copy:
         self._client, self._original, self._kept = client, original, kept
 
     def handle(self, request: Frame) -> Frame:
-        header = request.header
+        header = request_header(request)
         key = header["kind"], header["scalars"].get("round")
         if key not in self._kept:
             own = {**header, "clients": [self._original.client]}

@@ -22,15 +22,19 @@ from fedscal.experiment.run import adapt
 from fedscal.experiment.spec import RunSpec
 from fedscal.flower.codec import from_records
 from fedscal.flower.driver import FlowerDriver
+from fedscal.flower.headers import request_header
 from fedscal.flower.site_service import Checked, SiteService
 from fedscal.runtime.messages import Request
 
 
 def asked(grid: LocalGrid) -> list[tuple[str, str, bool]]:
     """Return who was asked for what, and whether a model to judge came with it, without the handshakes."""
-    headers = [from_records(records).header for records in grid.received]
+    headers = [request_header(from_records(records)) for records in grid.received]
     return [
-        (one["kind"], *one["clients"], "judged" in one["models"]) for one in headers if one["kind"] != "hello"
+        (one["kind"], client, "judged" in one["models"])
+        for one in headers
+        if one["kind"] != "hello"
+        for client in one["clients"]
     ]
 
 

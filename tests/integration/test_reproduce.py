@@ -225,7 +225,7 @@ def test_a_rehearsal_needs_no_data_and_comes_to_its_page(
 
 def test_the_network_is_a_small_vit_and_always_the_same(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    names = [rehearsal.keys(TABLES["office-31"], {}, tmp_path / place)["model"] for place in "ab"]
+    names = [str(rehearsal.keys(TABLES["office-31"], {}, tmp_path / place)["model"]) for place in "ab"]
     one, two = (Path(name.removeprefix("hf:")) for name in names)
     config = json.loads((one / "config.json").read_text())
     assert (config["model_type"], config["patch_size"], config["image_size"]) == ("vit", 16, 32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Unpack
 
 import pytest
 import torch
@@ -33,7 +34,7 @@ from icon_packages import archive_files, icon_set, package, sketches, whole_lock
 from icon_packages import tarball as packed
 from toys import tensor_of
 
-CANVAS = {"width": 24, "height": 24}
+CANVAS: draw.Box = {"width": 24, "height": 24}
 SQUARE = '<path fill="currentColor" d="M2 3h6v6H2z"/>'
 
 
@@ -43,7 +44,7 @@ def ink(image: torch.Tensor) -> list[int]:
     return [int(edge) for edge in (rows.min(), rows.max(), columns.min(), columns.max())]
 
 
-def drawn(body: str, **box: float) -> torch.Tensor:
+def drawn(body: str, **box: Unpack[draw.Box]) -> torch.Tensor:
     image = draw.icon({"body": body, **box}, CANVAS)
     assert image is not None
     assert image.dtype == torch.uint8

@@ -33,7 +33,7 @@ from fedscal.runtime.messages import (
 from toys import Kept, model, reply
 
 REQUEST = Request(
-    "train", ["a"], {"lr": 0.1, "name": "é"}, {"server": model(1.0), "memory:previous": model(2.0)}
+    "train", ["a"], {"lr": 0.1, "run": "é"}, {"server": model(1.0), "memory:previous": model(2.0)}
 )
 
 

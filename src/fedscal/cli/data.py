@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fedscal.cli.output import console, print_json, print_plain, progress, table_of
 from fedscal.core import files
+from fedscal.core.convert import dump
 from fedscal.core.errors import DataRefused
 from fedscal.core.text import size
 from fedscal.data.benchmark import Benchmark
@@ -23,6 +25,18 @@ from fedscal.data.registry import BENCHMARKS, benchmark, is_folder
 
 _MOST_CLASSES = 40
 """A table of more classes is not printed; ``--json`` has all counts."""
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A data set, for a program: ``fedscal data list --json``."""
+
+    title: str
+    classes: Sequence[str]
+    domains: Mapping[str, int | None]
+    built: bool
+    bytes: int
+    directory: str
 
 
 class OnBad(StrEnum):
@@ -43,7 +57,7 @@ def list_(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """List the data sets and whether they are built."""
     states = {name: status(benchmark(name)) for name in BENCHMARKS}
     if as_json:
-        print_json({name: _described(BENCHMARKS[name], state) for name, state in states.items()})
+        print_json({name: dump(_listed(BENCHMARKS[name], state)) for name, state in states.items()})
         return
     rows = [
         [name, str(len(entry.classes)), ", ".join(entry.domains), _state(name, states[name])]
@@ -52,15 +66,15 @@ def list_(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     console.print(table_of(["name", "classes", "domains", "state"], rows))
 
 
-def _described(entry: Benchmark, state: Status) -> dict[str, Any]:
-    return {
-        "title": entry.title,
-        "classes": list(entry.classes),
-        "domains": {domain: state.images.get(domain) for domain in entry.domains},
-        "built": state.built,
-        "bytes": state.bytes,
-        "directory": str(state.directory),
-    }
+def _listed(entry: Benchmark, state: Status) -> _Listed:
+    return _Listed(
+        title=entry.title,
+        classes=entry.classes,
+        domains={domain: state.images.get(domain) for domain in entry.domains},
+        built=state.built,
+        bytes=state.bytes,
+        directory=str(state.directory),
+    )
 
 
 def _state(name: str, state: Status) -> str:
@@ -118,7 +132,7 @@ def check(
     entry = benchmark(name, classes=classes)
     state = status(entry)
     if as_json:
-        print_json({**_described(entry, state), "damaged": list(state.damaged)})
+        print_json({**dump(_listed(entry, state)), "damaged": list(state.damaged)})
     if not state.built:
         raise DataRefused(f"{name} is not built yet: fedscal data get {name}")
     if state.damaged:

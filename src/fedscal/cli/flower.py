@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -155,7 +155,7 @@ def site(
     name = name or (key.resolve().parent.name if key else "")
     if not name or not server or model is None:
         raise UsageError("a site needs --server HOST:PORT, --model MODEL, --data DIR and a --key or --name.")
-    own: dict[str, Any] = {**parse_assignments(words or []), "source_model": str(model.resolve())}
+    own = {**parse_assignments(words or []), "source_model": str(model.resolve())}
     if data is None and "benchmark" not in own:
         raise UsageError("give --data DIR, the folder of the site's images.")
     authority = None if insecure or key is None else ca or key.parent / "ca.crt"

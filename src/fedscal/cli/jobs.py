@@ -28,6 +28,7 @@ from fedscal.compare import grid
 from fedscal.core import files
 from fedscal.core.convert import dump
 from fedscal.core.errors import UsageError, nearest, shortened, shown
+from fedscal.core.options import Keys
 from fedscal.data.folders.scan import scan
 from fedscal.data.folders.tree import Tree, as_one_domain
 from fedscal.data.registry import is_folder
@@ -70,14 +71,14 @@ Track = Annotated[
 ]
 
 
-def layers(words: list[str] | None) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
+def layers(words: list[str] | None) -> tuple[Keys, dict[str, str], dict[str, str]]:
     """Return the keys of recipe, environment and command line, of which the later win."""
     words = list(words or [])
     recipe = words.pop(0) if words and "=" not in words[0] else None
     return named_recipe(recipe) if recipe else {}, environment_keys(), parse_assignments(words)
 
 
-def gather(words: list[str] | None) -> dict[str, Any]:
+def gather(words: list[str] | None) -> dict[str, object]:
     """Join the keys of one run."""
     recipe, environment, assigned = layers(words)
     given = {**recipe, **environment, **assigned}
@@ -85,7 +86,7 @@ def gather(words: list[str] | None) -> dict[str, Any]:
     return given
 
 
-def named_recipe(name: str) -> dict[str, Any]:
+def named_recipe(name: str) -> dict[str, object]:
     """Read a recipe: a TOML file, or one that comes with the package."""
     folder = resources.files("fedscal.experiment.recipes")
     shipped = {Path(entry.name).stem: entry for entry in folder.iterdir() if entry.name.endswith(".toml")}
@@ -338,7 +339,7 @@ def pretrain(
         print_plain(f"{spec.source}: {source.accuracy:.1f} % on held-out source images, {origin}\n{path}")
 
 
-def _looked_at(folder: Path, given: dict[str, Any], quiet: bool) -> RunSpec:
+def _looked_at(folder: Path, given: Keys, quiet: bool) -> RunSpec:
     """Return the spec of a folder of source images, with the keys that its images advise; say which."""
     found = scan(folder.resolve())
     implied = _source_images(folder, found, given)
@@ -351,7 +352,7 @@ def _looked_at(folder: Path, given: dict[str, Any], quiet: bool) -> RunSpec:
     return RunSpec.make(**{**implied, **{one.key: one.value for one in advised}, **given})
 
 
-def _source_images(folder: Path, found: Tree, given: dict[str, Any]) -> dict[str, str]:
+def _source_images(folder: Path, found: Tree, given: Keys) -> dict[str, str]:
     """Return the keys that a folder of source images implies: classes at once, or domains that have them."""
     if found.classes and len(found.domains) > 1 and "source" not in given:
         raise UsageError(f"{folder} holds several domains: give source={' or '.join(found.domains)}.")

@@ -17,6 +17,7 @@ from fedscal.cli.jobs import Json, Out, Quiet, end_with, execute_cells, repeatab
 from fedscal.cli.output import console, print_json, print_plain, progress, show_tables, table_of
 from fedscal.core.errors import UsageError
 from fedscal.core.extras import from_extra
+from fedscal.core.options import Keys
 from fedscal.experiment.spec import environment_keys, parse_assignments
 from fedscal.models.custom import check_permission
 from fedscal.paper import rehearsal, tables
@@ -142,7 +143,7 @@ def _jobs(names: Sequence[str], jobs: int) -> int:
     return 1 if list(names) == ["cost"] else jobs
 
 
-def _result(name: str, given: tables.Keys, data: Sequence[Path], out: Path) -> Result:
+def _result(name: str, given: Keys, data: Sequence[Path], out: Path) -> Result:
     """Return the present state of a table on somebody's data."""
     from fedscal.paper.result import flaws
 
@@ -151,7 +152,7 @@ def _result(name: str, given: tables.Keys, data: Sequence[Path], out: Path) -> R
     return replace(result, flaws=flaws(result.entries, copies, given))
 
 
-def _planned(name: str, given: tables.Keys, copies: Mapping[str, Copy], out: Path) -> Result:
+def _planned(name: str, given: Keys, copies: Mapping[str, Copy], out: Path) -> Result:
     from fedscal.paper.result import Result
 
     entries = tables.entries(tables.table(name), copies, given, out)
@@ -160,7 +161,7 @@ def _planned(name: str, given: tables.Keys, copies: Mapping[str, Copy], out: Pat
     return Result(name, entries, copies, ())
 
 
-def _rehearsals(names: Sequence[str], given: tables.Keys, share: float, way: _Way) -> list[Result]:
+def _rehearsals(names: Sequence[str], given: Keys, share: float, way: _Way) -> list[Result]:
     """Draw what the tables are made from, and return their present states."""
     every = [block for name in names for block in tables.table(name)]
     keys = dict(given)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any
 
 from fedscal.core.errors import UsageError, shown
-from fedscal.core.options import as_typed
+from fedscal.core.options import Keys, as_typed
 from fedscal.data.registry import benchmark
 from fedscal.experiment.spec import RunSpec
 
@@ -17,7 +16,6 @@ SINGULAR = {"methods": "method", "adaptations": "adaptation", "sources": "source
 """The names under which ``fedscal compare`` takes several values of a key."""
 _OUTER = ("benchmark", "method", "adaptation")
 _INNER = ("seed", "source")
-Keys = Mapping[str, Any]
 
 
 def refuse_several(keys: Keys) -> None:
@@ -48,9 +46,9 @@ def union(recipe: Keys, *later: Keys) -> list[RunSpec]:
     return list(specs.values())
 
 
-def _join(*layers: Keys) -> dict[str, Any]:
+def _join(*layers: Keys) -> dict[str, object]:
     """Join layers of keys under their singular names, the later winning."""
-    joined: dict[str, Any] = {}
+    joined: dict[str, object] = {}
     for layer in layers:
         for plural, singular in SINGULAR.items():
             if plural in layer and singular in layer:
@@ -92,7 +90,7 @@ def _spec(cell: Keys, varied: Sequence[str]) -> RunSpec:
     return RunSpec.make(**{name: value for name, value in cell.items() if name in declared})
 
 
-def _values(value: Any) -> list[Any]:
+def _values(value: object) -> list[object]:
     """Return the values of a key, each once: a list, or text with commas; no value gives one empty text."""
     items = value if isinstance(value, list) else value.split(",") if isinstance(value, str) else [value]
     stripped = [item.strip() if isinstance(item, str) else item for item in items]

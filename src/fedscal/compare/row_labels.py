@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fedscal.core.errors import UsageError
-from fedscal.core.options import as_typed
+from fedscal.core.options import Keys, as_typed
 from fedscal.experiment.spec import EXECUTION_KEYS, RunSpec
 from fedscal.methods import ADAPTATIONS, METHODS, caveat
 
@@ -16,7 +15,6 @@ _APART = frozenset({"benchmark", "source", "seed", "method", "adaptation"}) | EX
 USUAL_BASELINE = "fedloa"
 """The default baseline."""
 _DAGGER = "\N{DAGGER}"
-Keys = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

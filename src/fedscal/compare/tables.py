@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from fedscal.compare import comparison
 from fedscal.compare.comparison import SourceTable, leaderboards
@@ -211,7 +210,7 @@ def to_markdown(cells: Sequence[Cell], command: str, tables: Sequence[Table]) ->
     return "\n".join(text)
 
 
-def summaries(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+def summaries(cells: Sequence[Cell]) -> list[dict[str, object]]:
     """Return the finished runs' summaries, each with the label of its row, in the order of the grid."""
     return [
         {"row": row.label, **dump(cell.directory.summary())}

@@ -178,7 +178,7 @@ def _table(kind: type, value: Mapping[str, Any], faults: Faults) -> Any:
 
 
 @cache
-def _declared(kind: type) -> tuple[Mapping[str, Any], Sequence[str]]:
+def _declared(kind: type) -> tuple[Mapping[str, object], Sequence[str]]:
     return typing.get_type_hints(kind), [one.name for one in fields(kind) if _REST not in one.metadata]
 
 

@@ -60,7 +60,7 @@ def parse_toml(data: bytes) -> dict[str, Any]:
     return _parsed(tomllib.loads, text)
 
 
-def sealed(value: Mapping[str, Any]) -> bytes:
+def sealed(value: Mapping[str, object]) -> bytes:
     r"""Write a record as one line of JSON whose first field is a checksum of the others.
 
     >>> sealed({"round": 1})

@@ -19,6 +19,9 @@ from typing import Any, Literal, TypeVar
 from fedscal.core.errors import UsageError, nearest, shown
 
 Value = bool | int | float | str
+"""A checked value of an option."""
+Keys = Mapping[str, object]
+"""Keys of runs as somebody gave them, by words, a recipe or a program: nothing is checked yet."""
 T = TypeVar("T")
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
@@ -129,7 +132,7 @@ def _option(field: dataclasses.Field[Any], hint: Any) -> Option:
     return Option(field.name, kind, field.default, **traits)
 
 
-def as_typed(value: Any) -> str:
+def as_typed(value: object) -> str:
     """Write a value as the user would type it.
 
     >>> as_typed(True), as_typed(1.0), as_typed(0.03)
@@ -142,7 +145,7 @@ def as_typed(value: Any) -> str:
 
 def construct(cls: type[T], values: Mapping[str, Value]) -> T:
     """Build a dataclass and its pieces from the values that they declare; others are ignored."""
-    given: dict[str, Any] = {}
+    given: dict[str, object] = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         if piece := _piece(field):
             given[field.name] = construct(piece, values)

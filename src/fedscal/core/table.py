@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+Entered = str | float | None
+"""What a record has in a column of CSV or JSON; None where it is not known."""
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"})
 _MARKS = re.compile(
     r"[\\`*\[\]#~$]|:(?=//)|(?<=www)\.|(?<![^\W_])_|_(?![^\W_])|^[-+=](?=[-+=\s]|$)", re.IGNORECASE

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from fedscal.core import files, weights
 from fedscal.core.documents import read_record
@@ -42,6 +42,14 @@ class _Manifest:
     content: str
     sha256: Mapping[str, str]
     images: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What identifies a benchmark's data: their hash, and the cache keys of a folder's images by domain."""
+
+    data_sha256: str
+    images: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -121,17 +129,16 @@ def content_digest(benchmark: Benchmark) -> str:
     return _require_manifest(benchmark).content
 
 
-def identity(benchmark: Benchmark) -> dict[str, Any]:
-    """Return what identifies a benchmark's data: their hash, and the cache keys of a folder's images."""
-    images = {"images": dict(benchmark.folder.keys())} if benchmark.folder else {}
-    return {"data_sha256": content_digest(benchmark), **images}
+def identity(benchmark: Benchmark) -> Identity:
+    """Return what identifies a benchmark's data."""
+    return Identity(content_digest(benchmark), dict(benchmark.folder.keys()) if benchmark.folder else {})
 
 
-def refuse_others(benchmark: Benchmark, recorded: Mapping[str, Any], since: str) -> None:
+def refuse_others(benchmark: Benchmark, recorded: Identity, since: str) -> None:
     """Refuse data whose identity is not the recorded one; name a folder's files that changed since."""
-    if recorded.get("data_sha256") == content_digest(benchmark):
+    if recorded.data_sha256 == content_digest(benchmark):
         return
-    changed = benchmark.folder.changes(recorded.get("images", {})) if benchmark.folder else []
+    changed = benchmark.folder.changes(recorded.images) if benchmark.folder else []
     named = f": {some(changed, _NAMED, '; ')}" if changed else ""
     raise DataRefused(f"the data of {benchmark.name} are not those that {since} was begun with{named}.")
 

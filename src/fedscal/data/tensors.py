@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedscal.core import files, weights
+from fedscal.core.convert import dump
 from fedscal.core.documents import read_record
 from fedscal.core.errors import DataRefused, UsageError, shown
 from fedscal.core.lazy import torch
@@ -43,11 +44,7 @@ class _Manifest:
     @property
     def name(self) -> str:
         """The name of the benchmark: another one for every content."""
-        return PREFIX + files.sha256(json.dumps(_plain(self), sort_keys=True).encode())[:_KEY]
-
-
-def _plain(manifest: _Manifest) -> dict[str, Any]:
-    return {**vars(manifest), "sha256": dict(manifest.sha256)}
+        return PREFIX + files.sha256(json.dumps(dump(self), sort_keys=True).encode())[:_KEY]
 
 
 def keep_tensors(sites: Mapping[str, SiteImages], classes: Sequence[str] = ()) -> str:
@@ -72,7 +69,7 @@ def keep_tensors(sites: Mapping[str, SiteImages], classes: Sequence[str] = ()) -
     folder = _folder(manifest.name)
     with files.one_builder(folder.parent):
         if _read(folder) is None:
-            files.write_dir(folder, {**contents, _MANIFEST: json.dumps(_plain(manifest)).encode()})
+            files.write_dir(folder, {**contents, _MANIFEST: json.dumps(dump(manifest)).encode()})
     return manifest.name
 
 

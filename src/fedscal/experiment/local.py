@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from fedscal.core.convert import dump
 from fedscal.core.types import ClientId
 from fedscal.data import cache
 from fedscal.experiment.callbacks import Callback
@@ -51,7 +52,7 @@ class Local:
         # On a device of its own a second process would fight for its memory: one, unless more are asked for.
         alone = find_device(spec.device).type != "cpu"
         count = worker_count(spec.workers or int(alone), spec.threads, asked)
-        begin = {"spec": spec.all_keys(), "data": cache.identity(experiment.data)}
+        begin = {"spec": spec.all_keys(), "data": dump(cache.identity(experiment.data))}
         executors: list[Executor] = (
             [WorkerProcess(begin) for _ in range(count)]
             if count > 1

@@ -19,7 +19,7 @@ from fedscal.core.errors import ModelRefused, UsageError
 from fedscal.core.lazy import torch
 from fedscal.core.types import ClientId, Weights
 from fedscal.core.version import __version__
-from fedscal.data.cache import identity, refuse_others
+from fedscal.data.cache import Identity, identity, refuse_others
 from fedscal.experiment.checkpoint import Checkpoint, Checkpoints
 from fedscal.experiment.journal import CLIENTS, Journal
 from fedscal.experiment.records import Environment, Machine, RoundRecord, RunSummary
@@ -112,7 +112,7 @@ class RunDirectory:
         before, now = self._begun_with(), environment(experiment)
         if before.spec_sha256 != now.spec_sha256:
             raise UsageError(f"{self.path / 'spec.toml'} was changed after the run was begun; undo that.")
-        refuse_others(experiment.data, dump(before), str(self.path))
+        refuse_others(experiment.data, Identity(before.data_sha256, before.images), str(self.path))
         if before.source_model_sha256 != now.source_model_sha256:
             raise ModelRefused(
                 f"{experiment.spec.source_model} is not the model that {self.path} was begun with."
@@ -200,7 +200,7 @@ def environment(experiment: Experiment) -> Environment:
     spec = experiment.spec
     return Environment(
         **vars(machine(spec)),
-        **identity(experiment.data),
+        **vars(identity(experiment.data)),
         spec_sha256=spec.digest(),
         source_model_sha256=read_card(spec.source_model).file_sha256 if spec.source_model else None,
     )

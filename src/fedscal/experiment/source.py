@@ -7,12 +7,12 @@ import math
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from fedscal.core import files
 from fedscal.core.errors import ModelRefused
+from fedscal.core.options import Value
 from fedscal.core.rng import compute_threads
 from fedscal.core.types import Source, Weights
 from fedscal.core.weights import digest
@@ -131,7 +131,7 @@ def used_as_it_is(experiment: Experiment, source: SourceModel) -> str:
     )
 
 
-def _identity(experiment: Experiment) -> dict[str, Any]:
+def _identity(experiment: Experiment) -> dict[str, object]:
     """Return everything that can move a bit of the source model."""
     spec = experiment.spec
     return {
@@ -156,13 +156,13 @@ def _recipe(experiment: Experiment) -> SourceTraining:
     )
 
 
-def _unlike_paper(recipe: SourceTraining) -> dict[str, Any]:
+def _unlike_paper(recipe: SourceTraining) -> dict[str, Value]:
     """Return a recipe, without what is as in the paper and was no part of recipes once."""
     paper = {"views": "weak", "dropout": 0.0}
     return {name: value for name, value in asdict(recipe).items() if paper.get(name) != value}
 
 
-def _unusual(experiment: Experiment) -> dict[str, Any]:
+def _unusual(experiment: Experiment) -> dict[str, object]:
     """Return what is set apart from the plain case: files of a model, a device, a precision, views."""
     spec = experiment.spec
     device = find_device(spec.device)

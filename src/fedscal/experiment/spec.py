@@ -10,12 +10,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from fedscal.core.documents import read_toml
 from fedscal.core.errors import UsageError, nearest, shown
 from fedscal.core.files import sha256
-from fedscal.core.options import Option, Value, option, options_of
+from fedscal.core.options import Keys, Option, Value, option, options_of
 from fedscal.core.user_code import PERMISSION, load_plugins
 from fedscal.data.registry import BENCHMARKS, OWN_IMAGES, defaults_of, is_folder
 from fedscal.data.remote import PREFIX as SITES
@@ -223,7 +223,7 @@ class RunSpec:
     """Hyper-parameters of the method's terms and rule that differ from their defaults."""
 
     @classmethod
-    def make(cls, **given: Any) -> RunSpec:
+    def make(cls, **given: object) -> RunSpec:
         """Build a checked spec from keys and typed or text values.
 
         >>> RunSpec.make(method="fedprox", mu="0.1").hyper
@@ -323,7 +323,7 @@ class RunSpec:
         }
         return sha256(json.dumps(deciding, sort_keys=True).encode())
 
-    def replace(self, **changes: Any) -> RunSpec:
+    def replace(self, **changes: object) -> RunSpec:
         """Return a copy with other values, checked."""
         core = {k: v for k, v in asdict(self).items() if k != "hyper"}
         return RunSpec.make(**{**core, **self.hyper, **changes})
@@ -333,15 +333,15 @@ class RunSpec:
         return dump_toml(self.all_keys())
 
 
-def _without_retired(given: Mapping[str, Any]) -> dict[str, Any]:
+def _without_retired(given: Keys) -> dict[str, object]:
     """Return the keys but those that earlier versions had; refuse one that did something."""
     for name in given.keys() & _RETIRED.keys():
-        if float(given[name]):
+        if Option(name, float, 0.0, _RETIRED[name]).parse(given[name]):
             raise UsageError(f"{name}={given[name]}: {_RETIRED[name]}")
     return {name: value for name, value in given.items() if name not in _RETIRED}
 
 
-def _sites(given: Mapping[str, Any]) -> dict[str, Any]:
+def _sites(given: Keys) -> dict[str, Value]:
     """Return the keys that a folder of sites implies."""
     sites = str(given.get("clients", ""))
     if not sites:
@@ -351,7 +351,7 @@ def _sites(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"benchmark": sites, "clients_per_domain": 1}
 
 
-def _own_images(given: Mapping[str, Any]) -> dict[str, Any]:
+def _own_images(given: Keys) -> dict[str, Value]:
     """Return the keys that suit somebody's own images, for the method that is made for them.
 
     A pretrained trunk where one is installed; without one, a small network that sees small images.
@@ -359,7 +359,7 @@ def _own_images(given: Mapping[str, Any]) -> dict[str, Any]:
     named, folder = given.get("method") == OWN_IMAGES, is_folder(str(given.get("benchmark", "")))
     if not (named and folder) or given.get("source_model"):  # a given model's card says all of this
         return {}
-    keys: dict[str, Any] = {"framing": "whole"}
+    keys: dict[str, Value] = {"framing": "whole"}
     if "model" in given:
         return keys
     if not pretrained_is_installed():
@@ -367,12 +367,12 @@ def _own_images(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**keys, "model": "efficientnet-lite0", "trunk": "frozen", "image_size": 160}
 
 
-def _from_card(given: Mapping[str, Any]) -> dict[str, Any]:
+def _from_card(given: Keys) -> dict[str, Value]:
     """Return the keys that a given source model decides."""
     if not given.get("source_model"):
         return {}
     card = read_card(str(given["source_model"]))
-    known: dict[str, Any] = {"model": card.model, "image_size": card.shape[1]}
+    known: dict[str, Value] = {"model": card.model, "image_size": card.shape[1]}
     if str(given.get("thaw", card.thaw)) != str(card.thaw):
         raise UsageError(
             f"thaw={shown(given['thaw'])}: the given model has thaw={card.thaw}; leave the key away."
@@ -394,7 +394,7 @@ def dump_toml(values: Mapping[str, Value]) -> str:
     return "".join(lines).replace("\x7f", "\\u007f")
 
 
-def read_recipe(path: Path) -> dict[str, Any]:
+def read_recipe(path: Path) -> dict[str, object]:
     """Read a flat TOML file of keys."""
     try:
         return read_toml(path)

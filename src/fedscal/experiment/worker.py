@@ -12,16 +12,27 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO
+from dataclasses import dataclass
+from typing import BinaryIO
 
+from fedscal.core.convert import convert
 from fedscal.core.errors import DataRefused, ModelRefused
+from fedscal.core.options import Value
 from fedscal.core.rng import compute_threads
 from fedscal.core.types import Failure
-from fedscal.data.cache import refuse_others
+from fedscal.data.cache import Identity, refuse_others
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.source import source_model
 from fedscal.experiment.spec import RunSpec
 from fedscal.runtime.messages import Request, Response, failure, read_frame, read_request, write_message
+
+
+@dataclass(frozen=True)
+class _Begin:
+    """The first message: the keys of the run, and which data it is about."""
+
+    spec: Mapping[str, Value]
+    data: Identity
 
 
 def _requests(stream: BinaryIO) -> queue.Queue[Request]:
@@ -41,7 +52,7 @@ def _requests(stream: BinaryIO) -> queue.Queue[Request]:
     return inbox
 
 
-def _handler(spec: RunSpec, known: Mapping[str, Any]) -> Callable[[Request], Response | Failure]:
+def _handler(spec: RunSpec, known: Identity) -> Callable[[Request], Response | Failure]:
     """Return what handles requests: the client service, or why it cannot use the images that are there."""
     try:
         experiment = Experiment.build(spec)
@@ -62,10 +73,11 @@ def main() -> None:
     first = read_frame(sys.stdin.buffer)
     if first is None:
         return
-    spec = RunSpec.make(**first.header["spec"])
+    begin = convert(first.header, _Begin)
+    spec = RunSpec.make(**begin.spec)
     inbox = _requests(sys.stdin.buffer)
     with compute_threads(spec.threads):
-        handle = _handler(spec, first.header["data"])
+        handle = _handler(spec, begin.data)
         while True:
             write_message(out, handle(inbox.get()))
 

@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
-from typing import Any
+from typing import Final
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from fedscal.core.types import Groups, Weights
 from fedscal.core.weights import flatten, from_bytes, to_bytes, unflatten
 from fedscal.runtime.messages import MODEL, Frame, parse_header
 
-JUDGED = "judged"
+JUDGED: Final = "judged"
 """The model to judge that comes with a request for something else, and its judgement in the response."""
 _HEADER, _TENSORS = "header", "tensors"
 _MAX_HEADER = 1_000_000
@@ -38,7 +38,7 @@ _NARROW = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def encode(
-    header: Mapping[str, Any], tensors: Groups, models: Sequence[str], source: Weights, transport: str
+    header: Mapping[str, object], tensors: Groups, models: Sequence[str], source: Weights, transport: str
 ) -> Frame:
     """Return a message as it is sent.
 
@@ -79,7 +79,7 @@ class Encoder:
     _last: Groups = field(default_factory=dict)
     _payload: bytes = b""
 
-    def __call__(self, header: Mapping[str, Any], tensors: Groups) -> Frame:
+    def __call__(self, header: Mapping[str, object], tensors: Groups) -> Frame:
         """Return a message all of whose groups are models."""
         if not (self._payload and _are_same(tensors, self._last)):
             self._payload = _payload(tensors, list(tensors), self.source, self.transport)

@@ -7,7 +7,6 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -31,6 +30,7 @@ from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 
 from fedscal.core import files
 from fedscal.core.errors import UsageError
+from fedscal.core.options import Value
 from fedscal.flower.endpoint import Endpoint
 from fedscal.flower.processes import ProcessEnded, installed_app
 from fedscal.flower.superlink import SECRET_HEADER
@@ -83,7 +83,7 @@ class Control:
         nodes = self._client.ListNodes(ListNodesRequest()).nodes_info
         return [node.name for node in nodes if node.status == NodeStatus.ONLINE]
 
-    def start(self, config: Mapping[str, Any]) -> int:
+    def start(self, config: Mapping[str, Value]) -> int:
         """Start a run of the installed app; return its number."""
         fab = Fab(files.sha256(installed_app()), installed_app(), {})
         request = StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(dict(config)))

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from fedscal.core.options import Keys, Value
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.source import source_model
 from fedscal.experiment.spec import RunSpec
@@ -25,7 +25,7 @@ _RETRY = 5
 
 def demo(folder: Path, sites: int, say: Say) -> Path:
     """Adapt a model of mnist to sites with digits of two other kinds; return the run's directory."""
-    data: dict[str, Any] = {**_DATA, "clients_per_domain": (sites + 1) // 2}
+    data: dict[str, Value] = {**_DATA, "clients_per_domain": (sites + 1) // 2}
     experiment = Experiment.build(RunSpec.make(**data))
     say("source model: mnist")
     model = source_model(experiment).path
@@ -38,7 +38,7 @@ def demo(folder: Path, sites: int, say: Say) -> Path:
 
 
 @contextmanager
-def federation(folder: Path, names: Sequence[str], data: dict[str, Any], model: Path) -> Iterator[Endpoint]:
+def federation(folder: Path, names: Sequence[str], data: Keys, model: Path) -> Iterator[Endpoint]:
     """Start a server and sites whose images are clients of a data set; end them all."""
     make_certificates(folder / "keys", ["localhost", HOST], names, 30)
     address = Address(HOST, free_port(), folder / "keys" / "ca.crt")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import ParamSpec, TypeVar, cast
 
 from fedscal.core.errors import TooFewClients
+from fedscal.core.options import Value
 from fedscal.core.types import ClientId, Failure, Judged, Metrics, Package, Reply, Weights
 from fedscal.flower.codec import JUDGED, Encoder, decode
+from fedscal.flower.headers import SiteAnswers, SiteResponse
 from fedscal.flower.registry import Registry, check_stamp
 from fedscal.flower.schema import NotAllowed, Schema, Schemas
 from fedscal.flower.transport import describe_error, succeeded
@@ -21,8 +23,7 @@ from fedscal.runtime.messages import (
     WEIGHTS,
     Frame,
     Request,
-    Response,
-    reply_of,
+    read_reply,
     training_request,
 )
 
@@ -32,6 +33,7 @@ _NOTHING: tuple[Mapping[ClientId, Weights], Judged] = ({}, lambda judged, second
 Trained = tuple[Reply, Metrics]
 """A reply, and the site's metrics of its own model."""
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,10 @@ class _Answer:
 _UNASKED = Failure("", "was not asked")
 
 
-def _tried(client: ClientId, read: Callable[..., T], *given: Any) -> T | Failure:
+def _tried(client: ClientId, read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T | Failure:
     """Return what is read of a part of a response; whatever that raises is the failure of this part."""
     try:
-        return read(*given)
+        return read(*given, **named)
     except Exception as error:
         return Failure(client, describe_error(error))
 
@@ -87,7 +89,7 @@ class FlowerDriver:
     registry: Registry
     schemas: Schemas
     run: str
-    keys: Mapping[str, Any]
+    keys: Mapping[str, Value]
     transport: str
     timeout: float
     patience: float
@@ -143,13 +145,14 @@ class FlowerDriver:
     def _read_training(self, client: ClientId, frame: Frame, package: Package) -> Trained:
         schema = self.schemas.training(client, self._images(client), package, self.transport)
         response = self._decode(client, frame, schema, [WEIGHTS])
-        return reply_of(response)[0], self._metrics(client, response.scalars["metrics"])
+        reply, _ = read_reply(response.scalars, response.tensors)
+        return reply, self._metrics(client, response.scalars["metrics"])
 
-    def _read_judgement(self, client: ClientId, header: Mapping[str, Any]) -> Metrics:
+    def _read_judgement(self, client: ClientId, header: Mapping[str, object]) -> Metrics:
         check_stamp(client, header, self.registry.stamp)
         part = {name: header.get(name) for name in ("client", JUDGED)}
         self.schemas.judgement(client, self._images(client)).check(part, {})
-        return self._metrics(client, header[JUDGED])
+        return self._metrics(client, cast(SiteAnswers, header)[JUDGED])
 
     def _read_evaluation(self, client: ClientId, frame: Frame) -> Metrics:
         schema = self.schemas.evaluation(client, self._images(client))
@@ -207,13 +210,15 @@ class FlowerDriver:
     def _images(self, client: ClientId) -> int:
         return self.registry.sites[client].images
 
-    def _decode(self, client: ClientId, frame: Frame, schema: Schema, models: Sequence[str] = ()) -> Response:
+    def _decode(
+        self, client: ClientId, frame: Frame, schema: Schema, models: Sequence[str] = ()
+    ) -> SiteResponse:
         """Return a response from a site of the same federation, if all of it is on the list."""
         succeeded(frame)
         check_stamp(client, frame.header, self.registry.stamp)
         tensors = decode(frame, models, self.schemas.source, self.transport)
         schema.check(frame.header, tensors)
-        return Response(frame.header, tensors)
+        return SiteResponse(cast(SiteAnswers, frame.header), tensors)
 
     def _metrics(self, client: ClientId, metrics: Metrics) -> Metrics:
         """Return a site's evaluation: the same names always, or a record would lack some."""

@@ -44,7 +44,7 @@ from fedscal.core.text import duration
 from fedscal.flower.endpoint import Endpoint
 from fedscal.flower.output import LOG_FORMAT, tell, tell_warnings
 from fedscal.flower.patches import pull_soon
-from fedscal.flower.processes import allowed_hashes, end_with_parent, flower_program, read_site_file
+from fedscal.flower.processes import SiteDescription, allowed_hashes, end_with_parent, flower_program
 from fedscal.flower.trace import mark
 
 _log = logging.getLogger("fedscal.executor")
@@ -152,10 +152,10 @@ def site(folder: Path, endpoint: Endpoint) -> None:
     from fedscal.flower.client_app import handle_message
     from fedscal.flower.site_service import SiteService
 
-    described = read_site_file(folder)
-    service = SiteService(described["name"], described["keys"], folder)
+    described = SiteDescription.read(folder)
+    service = SiteService(described.name, described.keys, folder)
     pull_soon("flwr.supernode.runtime.run_clientapp", "pull_and_inflate_object_from_tree")
-    allowed = allowed_hashes(described["apps"])
+    allowed = allowed_hashes(described.apps)
     _log.info("site %s executes the apps %s", service.client, ", ".join(sorted(h[:12] for h in allowed)))
     tell("ready to work")
     answer = telling(lambda message: handle_message(lambda: service, message))

@@ -17,11 +17,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedscal.core import files
 from fedscal.core.errors import FedscalError, UsageError
 from fedscal.core.extras import from_extra
+from fedscal.core.options import Keys, Value
 from fedscal.data.remote import site_name
 from fedscal.experiment.spec import RunSpec
 from fedscal.flower.endpoint import HOST, Endpoint, reachable
@@ -29,8 +30,8 @@ from fedscal.flower.output import Output, Say
 from fedscal.flower.presence import Presence
 from fedscal.flower.processes import (
     ENDED,
-    SITE_FILE,
     ProcessEnded,
+    SiteDescription,
     SupervisedProcess,
     environment,
     supervise,
@@ -159,7 +160,7 @@ FRONTS = {"built-in": _built_in_front, "nginx": _nginx}
 
 
 def describe_site(
-    name: str, data: Path | None, keys: Mapping[str, Any], state: Path, apps: Sequence[str] = ()
+    name: str, data: Path | None, keys: Mapping[str, Value], state: Path, apps: Sequence[str] = ()
 ) -> RunSpec:
     """Write the description of a site, for its processes; return its part of a run's spec."""
     own = dict(keys)
@@ -171,7 +172,7 @@ def describe_site(
         link.unlink(missing_ok=True)
         link.symlink_to(data.resolve(), target_is_directory=True)
         own["clients"] = str((state / "clients").resolve())
-    files.write_json(state / SITE_FILE, {"name": site_name(name), "keys": own, "apps": list(apps)})
+    SiteDescription(site_name(name), own, apps).write(state)
     return RunSpec.make(**own)
 
 
@@ -240,7 +241,7 @@ class Heartbeat:
 
 
 def run_federation(
-    endpoint: Endpoint, keys: Mapping[str, Any], out: Path, limits: Mapping[str, Any], resume: bool, say: Say
+    endpoint: Endpoint, keys: Keys, out: Path, limits: Mapping[str, int], resume: bool, say: Say
 ) -> None:
     """Run a federation to its end; its errors come back with their exit codes."""
     with from_extra("flower", "fedscal flower run"):
@@ -248,7 +249,12 @@ def run_federation(
     if not endpoint.open():
         raise UsageError(f"the server of {endpoint.folder.parent} does not run: fedscal flower server")
     output = Output(say, endpoint.folder.parent / "run.log")
-    config = {"keys": format_assignments(keys), "out": str(out.resolve()), "resume": resume, **limits}
+    config: dict[str, Value] = {
+        "keys": format_assignments(keys),
+        "out": str(out.resolve()),
+        "resume": resume,
+        **limits,
+    }
     with Control(endpoint) as control:
         before = control.in_progress(out) if resume else None
         if before is not None:  # the command that started it was killed, not the run
@@ -278,7 +284,7 @@ def _follow(control: Control, number: int, output: Output) -> str:
     return failure
 
 
-def format_assignments(keys: Mapping[str, Any]) -> str:
+def format_assignments(keys: Keys) -> str:
     """Return options as one would type them: Flower's configuration has no tables."""
     return shlex.join(f"{name}={value}" for name, value in keys.items())
 

@@ -18,18 +18,19 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from fedscal.core import files
-from fedscal.core.documents import read_json
+from fedscal.core.convert import dump
+from fedscal.core.documents import read_record
 from fedscal.core.errors import FedscalError, UsageError
 from fedscal.core.extras import ExtraMissing, from_extra
+from fedscal.core.options import Value
+from fedscal.core.types import ClientId
 from fedscal.flower.output import Output
 
 ENDED = "fedscal ended with code"
 """How the last output line of a run that failed begins."""
-SITE_FILE = "site.json"
-"""Describes a site to the processes that work for it."""
+_SITE_FILE = "site.json"
 _FLOWER_CODE = re.compile(r"Exit Code: (\d+)")
 _MEANINGS = {
     305: "the server does not know this site's key, or the site's last connection has not lapsed yet: "
@@ -40,9 +41,28 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _GRACE = 15.0
 
 
-def read_site_file(folder: Path) -> dict[str, Any]:
-    """Return how ``fedscal flower site`` describes a site: its name, its options, other apps it may run."""
-    return dict(read_json(folder / SITE_FILE))
+@dataclass(frozen=True)
+class SiteDescription:
+    """How ``fedscal flower site`` describes a site to its processes.
+
+    Attributes:
+        name: the client that it is.
+        keys: its own options: where its images and its source model are.
+        apps: the sha256 of other apps that it may run.
+    """
+
+    name: ClientId
+    keys: Mapping[str, Value]
+    apps: Sequence[str]
+
+    @classmethod
+    def read(cls, folder: Path) -> SiteDescription:
+        """Read it where ``write`` left it."""
+        return read_record(folder / _SITE_FILE, cls)
+
+    def write(self, folder: Path) -> None:
+        """Write it to the folder of the site's state."""
+        files.write_json(folder / _SITE_FILE, dump(self))
 
 
 @cache

@@ -7,15 +7,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import cast
 
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from fedscal.core.errors import DataRefused, FedscalError, ModelRefused, TooFewClients, UsageError, shown
 from fedscal.core.fields import printable
+from fedscal.core.options import Value
 from fedscal.core.types import ClientId, Failure
 from fedscal.flower.codec import decode, encode
+from fedscal.flower.headers import SiteAnswers
 from fedscal.flower.schema import handshake
 from fedscal.flower.transport import GridTransport, TimedOut, describe_error, succeeded
 from fedscal.runtime.messages import Frame, Request
@@ -55,7 +57,7 @@ class Registry:
     transport: GridTransport
     expected: Collection[ClientId]
     stamp: Mapping[str, str]
-    keys: Mapping[str, Any]
+    keys: Mapping[str, Value]
     warn: Callable[[str], None] = _log.warning
     changed: Callable[[Sequence[ClientId], Sequence[ClientId]], None] = lambda there, missing: None
     sites: dict[ClientId, RegisteredSite] = field(default_factory=dict)
@@ -110,7 +112,7 @@ class Registry:
         except FedscalError as error:
             self.refused[client] = error
 
-    def _check(self, client: ClientId, registered: str, header: Mapping[str, Any]) -> None:
+    def _check(self, client: ClientId, registered: str, header: Mapping[str, object]) -> None:
         if registered and registered != client:
             raise UsageError(
                 f"the key that is registered as {registered} spoke for {client}: give it its own."
@@ -169,10 +171,11 @@ def _site(node: int, client: ClientId, response: Frame) -> RegisteredSite:
         handshake(client).check(response.header, decode(response, [], {}, "fp32"))
     except Exception as error:  # whatever it is, it is this handshake's failure
         raise ModelRefused(f"the handshake of {client} was refused: {describe_error(error)}") from error
-    return RegisteredSite(node, response.header["domain"], response.header["images"])
+    told = cast(SiteAnswers, response.header)
+    return RegisteredSite(node, told["domain"], told["images"])
 
 
-def check_stamp(client: ClientId, header: Mapping[str, Any], wanted: Mapping[str, str]) -> None:
+def check_stamp(client: ClientId, header: Mapping[str, object], wanted: Mapping[str, str]) -> None:
     """Refuse a site that is not of the same federation, and say in what it differs."""
     version = header.get("version")
     if version != wanted["version"]:

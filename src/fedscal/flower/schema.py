@@ -71,7 +71,7 @@ class Schema:
     header: Field
     groups: Groups = field(default_factory=dict)
 
-    def check(self, header: Mapping[str, Any], groups: Groups) -> None:
+    def check(self, header: Mapping[str, object], groups: Groups) -> None:
         """Raise if a response is anything else."""
         wrong = self.header(header)
         if wrong:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from flwr.app import Context
 from torch import Tensor
@@ -18,6 +18,7 @@ from fedscal.client.start import SERVER
 from fedscal.client.training import Diverged
 from fedscal.core import files, weights
 from fedscal.core.errors import DataRefused, ModelRefused, UsageError
+from fedscal.core.options import Value
 from fedscal.core.rng import compute_threads
 from fedscal.core.types import ClientId, Failure, Groups, Metrics, Package, Weights
 from fedscal.core.user_code import load_plugins
@@ -27,6 +28,7 @@ from fedscal.experiment.source import given_model, source_model
 from fedscal.experiment.spec import RunSpec, parse_assignments
 from fedscal.flower import codec
 from fedscal.flower.codec import JUDGED
+from fedscal.flower.headers import SiteAnswers, SiteResponse, request_header
 from fedscal.flower.schema import FAILURE, NotAllowed, Schema, Schemas, handshake
 from fedscal.methods import hyperparameters
 from fedscal.models.store import ModelCard, find_model, load_model, model_files
@@ -35,6 +37,7 @@ from fedscal.runtime.messages import (
     FAILED,
     MODEL,
     RECEIVED,
+    UNLIKENESS,
     WEIGHTS,
     Frame,
     Request,
@@ -67,7 +70,7 @@ _SHARED = frozenset(
     ]
 )
 """Options that the server decides, beside the method's hyper-parameters. Paths are never among them."""
-Checked = tuple[Schema, Response]
+Checked = tuple[Schema, SiteResponse]
 """A response, and what it may hold."""
 
 
@@ -84,7 +87,7 @@ def run_spec(words: str) -> RunSpec:
     return spec.replace(source_model=str(source_model(Experiment.build(spec)).path))
 
 
-def shared_keys(spec: RunSpec) -> dict[str, Any]:
+def shared_keys(spec: RunSpec) -> dict[str, Value]:
     """Return the options of a spec that its clients need."""
     return {name: value for name, value in spec.all_keys().items() if _may_decide(name)}
 
@@ -114,7 +117,7 @@ class SiteService:
     """
 
     client: ClientId
-    keys: Mapping[str, Any]
+    keys: Mapping[str, Value]
     state: Path
     _services: dict[str, tuple[str, ClientService]] = field(default_factory=dict)
 
@@ -149,18 +152,19 @@ class SiteService:
     def _failed(self, kind: object, error: Exception) -> Frame:
         """Return a failure; whatever the error is, its text may hold paths and stays in the site's log."""
         _log.error("the request '%s' failed", kind, exc_info=error)
-        return self._encode(FAILURE, Response({FAILED: safe_reason(error)}))
+        return self._encode(FAILURE, SiteResponse({FAILED: safe_reason(error)}))
 
     def _decode(self, frame: Frame) -> tuple[Request, Weights | None, str]:
         """Return a request, the model to judge before it is carried out, and how floats travel."""
-        models, transport = frame.header["models"], frame.header["transport"]
+        header = request_header(frame)
+        models, transport = header["models"], header["transport"]
         groups = codec.decode(frame, models, self._source, transport)
-        request = Request.of(frame.header, {name: groups[name] for name in models if name != JUDGED})
+        request = Request.of(header, {name: groups[name] for name in models if name != JUDGED})
         if set(request.clients) - {self.client}:
             raise UsageError(f"a request for {', '.join(request.clients)} came to {self.client}")
         return request, groups[JUDGED] if JUDGED in models else None, transport
 
-    def _encode(self, schema: Schema, response: Response, transport: str = "fp32") -> Frame:
+    def _encode(self, schema: Schema, response: SiteResponse, transport: str = "fp32") -> Frame:
         """Return a response as it is sent, if all of it may leave."""
         models = [WEIGHTS] if WEIGHTS in response.tensors else []
         header = {**response.scalars, "client": self.client, **self._stamp}
@@ -187,7 +191,7 @@ class SiteService:
     def _handshake(self, request: Request, transport: str) -> Checked:
         domain, service = self._serving(request)
         images = len(service.data[self.client].images)
-        return handshake(self.client), Response({"domain": domain, "images": images})
+        return handshake(self.client), SiteResponse({"domain": domain, "images": images})
 
     def _train(self, request: Request, transport: str) -> Checked:
         package, _ = package_of(request)  # memory is the site's own: what a server sends as such is ignored
@@ -202,7 +206,8 @@ class SiteService:
         metrics = self._metrics(service, reply.weights, _taught_by(service, package))
         response = training_response(reply, {})
         schema = self._schemas(request).training(self.client, reply.examples, package, transport)
-        return schema, replace(response, scalars={**response.scalars, "metrics": metrics})
+        scalars = cast(SiteAnswers, {**response.scalars, "metrics": metrics})
+        return schema, SiteResponse(scalars, response.tensors)
 
     def _judgement(self, request: Request, model: Weights) -> dict[str, Metrics]:
         """Judge a model, if that can be: the training that comes with it goes on without."""
@@ -219,7 +224,7 @@ class SiteService:
 
     def _evaluate(self, request: Request, transport: str) -> Checked:
         metrics, images = self._judge(request, request.tensors[MODEL])
-        return self._schemas(request).evaluation(self.client, images), Response({"metrics": metrics})
+        return self._schemas(request).evaluation(self.client, images), SiteResponse({"metrics": metrics})
 
     def _judge(self, request: Request, model: Weights) -> tuple[Metrics, int]:
         """Return the metrics of the server's model and the number of images; keep its statistics."""
@@ -233,7 +238,7 @@ class SiteService:
         """Take the statistics for the model that the site goes on with; they stay here."""
         service = self._service(request)
         self._keep_statistics(service.statistics(self.client, request.tensors[MODEL]))
-        return self._schemas(request).done(self.client), Response({})
+        return self._schemas(request).done(self.client), SiteResponse({})
 
     def _keep_statistics(self, statistics: Weights) -> None:
         """Keep the site's statistics for the server's model, to be used with it here."""
@@ -248,11 +253,12 @@ class SiteService:
     def _compare(self, request: Request, transport: str) -> Checked:
         local = Request("compare", [self.client], tensors=request.tensors)
         response = _succeeded(self._service(request).handle(local))
-        return self._schemas(request).comparison(self.client), response
+        answer = SiteResponse({UNLIKENESS: response.scalars[UNLIKENESS]})
+        return self._schemas(request).comparison(self.client), answer
 
     def _profile(self, request: Request, transport: str) -> Checked:
         response = _succeeded(self._service(request).handle(Request("profile", [self.client])))
-        return self._schemas(request).profile(self.client), response
+        return self._schemas(request).profile(self.client), SiteResponse({}, response.tensors)
 
     def _schemas(self, request: Request) -> Schemas:
         return Schemas.of(self._spec(request), *self._loaded)

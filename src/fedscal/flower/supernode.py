@@ -27,7 +27,7 @@ from flwr.supercore.heartbeat import HeartbeatSender
 from fedscal.core import files
 from fedscal.flower.output import tell
 from fedscal.flower.patches import pull_soon, replace
-from fedscal.flower.processes import allowed_hashes, end_with_parent, read_site_file
+from fedscal.flower.processes import SiteDescription, allowed_hashes, end_with_parent
 from fedscal.flower.trace import mark
 
 _COMMAND = "flwr.supernode.cli.flower_supernode"
@@ -186,13 +186,13 @@ def main() -> None:
     """Run a SuperNode until it is ended."""
     end_with_parent()
     folder, heartbeat = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
-    described = read_site_file(folder)
-    hold_to_list(allowed_hashes(described["apps"]))
+    described = SiteDescription.read(folder)
+    hold_to_list(allowed_hashes(described.apps))
     report_heartbeats(heartbeat)
     naps = Naps()
     replace(_NODE, "time", lambda flowers: naps)
     pull_soon(_NODE)
-    finish_tasks_without_message(naps, described["name"])
+    finish_tasks_without_message(naps, described.name)
     _touched(heartbeat)
     try:
         import_module(_COMMAND).flower_supernode()

@@ -14,6 +14,7 @@ from fedscal.core.errors import FedscalError
 from fedscal.core.fields import printable
 from fedscal.core.types import Failure
 from fedscal.flower.codec import taken_out, to_records
+from fedscal.flower.headers import request_header
 from fedscal.flower.schema import FAILURE
 from fedscal.flower.trace import mark
 from fedscal.runtime.messages import FAILED, Frame
@@ -91,7 +92,7 @@ class GridTransport:
 
     def _push(self, name: str, node: int, frame: Frame, timeout: float) -> str | None:
         """Send a request; return the message's number, if it could be sent."""
-        mark(frame.header["kind"], name)
+        mark(request_header(frame)["kind"], name)
         pushed = list(self.grid.push_messages([_message(frame, node, timeout)]))
         mark("sent", name)
         return pushed[0] if pushed else None
@@ -151,7 +152,7 @@ def describe_error(error: Exception) -> str:
 
 
 def _message(frame: Frame, node: int, timeout: float) -> Message:
-    header = frame.header
+    header = request_header(frame)
     return Message(
         to_records(frame),
         node,

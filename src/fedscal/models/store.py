@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedscal.core import documents, files, weights
 from fedscal.core.convert import convert, dump, rest
@@ -98,7 +98,7 @@ def load_model(folder: Path, name: str) -> tuple[dict[str, Tensor], ModelCard]:
     return read_tensors(folder / f"{name}.safetensors", card.file_sha256), card
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, object]:
     """Read a JSON object that belongs to a model or checkpoint."""
     try:
         value = documents.read_json(path)

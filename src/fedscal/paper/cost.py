@@ -10,10 +10,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any
 
 from fedscal.compare.row_labels import marked
-from fedscal.core.table import Table
+from fedscal.core.table import Entered, Table
 from fedscal.core.text import UNKNOWN, decimals
 from fedscal.experiment.records import RoundRecord
 from fedscal.methods import caveat
@@ -65,7 +64,7 @@ class Cost:
         """Our ratio minus the paper's, NaN without ours."""
         return _median(self.ratios) - self.paper_ratio
 
-    def record(self, difference: str) -> dict[str, Any]:
+    def record(self, difference: str) -> dict[str, Entered]:
         """Return it as a flat record; unknown values are None."""
         needed = self.passes or Passes(0, 0)
         values = {

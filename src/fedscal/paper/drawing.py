@@ -40,7 +40,7 @@ WIDTH = 7.8  # inches
 # Okabe and Ito's palette for colour-blind readers, without its yellow.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f4fa3")
 ABSENT = "#d0d6db"
-_FILES: Mapping[str, dict[str, Any]] = {
+_FILES: Mapping[str, Mapping[str, None]] = {
     "svg": {"Date": None},
     "pdf": {"CreationDate": None},
     "png": {"Software": None},
@@ -117,7 +117,7 @@ def drawn(figure: Figure, name: str, title: str, caption: str) -> Drawn:
     return Drawn(name, title, caption, as_element(files["svg"], name, title), files)
 
 
-def _saved(figure: Figure, ending: str, metadata: dict[str, Any]) -> bytes:
+def _saved(figure: Figure, ending: str, metadata: Mapping[str, None]) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format=ending, metadata=metadata)
     return buffer.getvalue()

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import nn
@@ -149,6 +149,18 @@ def _timed(work: Callable[[], object], device: torch.device, threads: int) -> fl
     return min(spent)
 
 
+class Document(TypedDict):
+    """An estimate as JSON."""
+
+    runs: int
+    finished: int
+    source_models: int
+    seconds: float
+    seconds_by_row: dict[str, float]
+    finished_took: float
+    finished_estimate: float
+
+
 @dataclass(frozen=True)
 class Estimate:
     """The work that is left.
@@ -211,7 +223,7 @@ class Estimate:
                 f"the estimate for the same is {_long(expected)}, {expected / took:.2f} times that."
             )
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """Return the estimate for JSON."""
         return {
             "runs": self.left,

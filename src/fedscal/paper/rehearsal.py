@@ -9,26 +9,20 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from fedscal.core import files
 from fedscal.core.errors import UsageError
 from fedscal.core.extras import from_extra
+from fedscal.core.options import Keys
 from fedscal.core.rng import global_stream
+from fedscal.experiment.spec import all_options
 from fedscal.models.registry import HUGGING_FACE
-from fedscal.paper.tables import CHOICES, COST, Block, Keys, chosen, has_source, methods_of, varied
+from fedscal.paper.tables import CHOICES, COST, Block, chosen, has_source, methods_of, varied
 
 SHARE = 0.02
 """Share of the images that are drawn if none is given: minutes, and still some for every client."""
 _SIDE = 32
 _QUICK = {"rounds": 2, "local_epochs": 1, "pretrain_epochs": 30, "seeds": 0, "image_size": _SIDE}
-_BLOCKS: dict[str, Any] = {
-    "hidden_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 6,
-    "intermediate_size": 192,
-}
-"""ViT-S has 384, 12, 6 and 1,536; its patches of 16 pixels are kept."""
 _NORMALISATION = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 _NOTE = "rehearsal.json"
 """What makes a directory one of rehearsals."""
@@ -61,19 +55,19 @@ def own_cache(out: Path) -> Iterator[None]:
         os.environ.update({"FEDSCAL_CACHE": before} if before is not None else {})
 
 
-def keys(blocks: Sequence[Block], given: Keys, out: Path) -> dict[str, Any]:
+def keys(blocks: Sequence[Block], given: Keys, out: Path) -> dict[str, object]:
     """Return the keys of a rehearsal of some blocks: few rounds, a small network, and what is given.
 
     Timed runs keep their number and their rounds: repeating them is what is rehearsed.
     """
     left = varied(blocks) | ({"seeds"} if "seed" in given or COST in blocks else set())
     quick = {key: value for key, value in _QUICK.items() if key not in left}
-    side = int(given.get("image_size") or _SIDE)
+    side = int(all_options()["image_size"].parse(given.get("image_size") or _SIDE))
     model = {} if "model" in given else {"model": _small_vit(out / "model" / f"vit-{side}", side)}
     return {**quick, **model, **given}
 
 
-def fitting(blocks: Sequence[Block], given: Keys) -> dict[str, Any] | None:
+def fitting(blocks: Sequence[Block], given: Keys) -> dict[str, object] | None:
     """Return those of the given keys, methods and sources that some blocks can have; None if no run is left.
 
     Tables that are rehearsed together differ in them.
@@ -104,7 +98,14 @@ def _small_vit(folder: Path, side: int) -> str:
             from transformers.utils import logging
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it would break ours
         with global_stream(0, "rehearsal network", side), files.writing(folder):
-            config = ViTConfig(**_BLOCKS, image_size=side, patch_size=16)
+            config = ViTConfig(  # ViT-S has 384, 12, 6 and 1,536; its patches of 16 pixels are kept
+                hidden_size=48,
+                num_hidden_layers=2,
+                num_attention_heads=6,
+                intermediate_size=192,
+                image_size=side,
+                patch_size=16,
+            )
             ViTModel(config, add_pooling_layer=False).save_pretrained(folder)
         files.write_json(folder / "preprocessor_config.json", _NORMALISATION)  # last: the folder is whole
     return f"{HUGGING_FACE}{folder.absolute()}"

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from fedscal.compare.row_labels import caveats, marked
 from fedscal.core import files
 from fedscal.core.documents import read_json
-from fedscal.core.options import as_typed
-from fedscal.core.table import Table
+from fedscal.core.options import Keys, as_typed
+from fedscal.core.table import Entered, Table
 from fedscal.core.text import UNKNOWN, count, spread
 from fedscal.experiment.experiment import find_data
 from fedscal.experiment.spec import EXECUTION_KEYS, RunSpec
@@ -71,6 +71,18 @@ class Drawn:
     def paths(self, folder: str) -> dict[str, str]:
         """Return the files' paths beside the page, by ending."""
         return {ending: f"{folder}/{self.name}.{ending}" for ending in self.files}
+
+
+class Document(TypedDict):
+    """The JSON file of a table."""
+
+    table: str
+    rehearsal: bool
+    reproduction: bool
+    not_a_reproduction: list[str]
+    seeds: list[int]
+    notes: list[str]
+    rows: list[dict[str, Entered]]
 
 
 @dataclass(frozen=True)
@@ -157,7 +169,7 @@ class Result:
             for part in _parts(block, [s for s in self.scores if s.block == block], self.difference)
         ]
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Entered]]:
         """Return every cell as a flat record; unknown values are None."""
         if self.clocked:
             rows = [row.record(self.difference) for row in cost.costs(self.entries)]
@@ -165,7 +177,7 @@ class Result:
             rows = [_record(score, self.difference) for score in self.scores]
         return [{**row, "table": f"{_REHEARSAL}-{row['table']}"} for row in rows] if self.rehearsed else rows
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """Return all of it for JSON."""
         return {
             "table": self.name,
@@ -208,8 +220,8 @@ class Result:
         return text.getvalue()
 
 
-def _record(score: Score, difference: str) -> dict[str, Any]:
-    columns: dict[str, Any] = {
+def _record(score: Score, difference: str) -> dict[str, Entered]:
+    columns: dict[str, Entered] = {
         "table": score.block.name,
         "dataset": score.block.dataset,
         "local_adaptation": score.block.adaptation,
@@ -306,9 +318,7 @@ def flaws(entries: Sequence[Entry], copies: Mapping[str, Copy], given: Iterable[
     return list(reasons)
 
 
-def _other_protocol(
-    specs: Sequence[RunSpec], paper: Mapping[str, Any], given: Iterable[str]
-) -> Iterator[str]:
+def _other_protocol(specs: Sequence[RunSpec], paper: Keys, given: Iterable[str]) -> Iterator[str]:
     """Name the given keys whose values are not the paper's."""
     if not is_vit_small(specs[0].model, str(paper["model"])):
         yield f"model={specs[0].model} is not a ViT-S/16 with trained weights"

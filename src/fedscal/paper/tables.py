@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from fedscal.compare import grid
 from fedscal.compare.execute import Cell, cells_of
 from fedscal.core.errors import UsageError, nearest, shown
+from fedscal.core.options import Keys, Value
 from fedscal.experiment.spec import read_recipe
 from fedscal.methods import METHODS
 from fedscal.paper.datasets import DATASETS, Copy, DataSet
@@ -22,7 +22,6 @@ SEEDS = (0, 1, 2)
 _FROM_DATA = ("benchmark", "clients", "source_model")
 CHOICES = (("methods", "method"), ("sources", "source"))
 """The keys that choose a part of a table."""
-Keys = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Variant:
     """A row of a printed table, and the keys of the runs that belong to it."""
 
     title: str
-    keys: Keys
+    keys: Mapping[str, Value]
 
     @property
     def method(self) -> str:
@@ -78,7 +77,7 @@ class Block:
         return {target for _, _, target in accuracies(self.name)} <= {AVERAGE}
 
 
-def _of_method(name: str, **keys: Any) -> Variant:
+def _of_method(name: str, **keys: Value) -> Variant:
     return Variant(METHODS[name].title, {"method": name, **keys})
 
 
@@ -86,13 +85,13 @@ def _valued(name: str, values: Sequence[float]) -> tuple[Variant, ...]:
     return tuple(Variant(f"{name}={value:g}", {"method": "fedscal", name: value}) for value in values)
 
 
-def _choice(title: str, adaptation: str, **on_domainnet: Any) -> tuple[Block, ...]:
+def _choice(title: str, adaptation: str, **on_domainnet: Value) -> tuple[Block, ...]:
     """Return the three tables of another local adaptation, with the keys that it has on DomainNet."""
     names = {f"main-{adaptation}": "office-home"}
     names |= {f"supp-{adaptation}-{data}": data for data in ("office-home", "domainnet")}
     blocks = []
     for name, data in names.items():
-        keys = {"adaptation": adaptation, **(on_domainnet if data == "domainnet" else {})}
+        keys: dict[str, Value] = {"adaptation": adaptation, **(on_domainnet if data == "domainnet" else {})}
         rows = tuple(_of_method(method, **keys) for method in ("fedloa", "fedscal"))
         blocks.append(Block(name, data, title, rows))
     return tuple(blocks)
@@ -184,7 +183,7 @@ class Entry:
     cell: Cell
 
 
-def protocol(dataset: str) -> dict[str, Any]:
+def protocol(dataset: str) -> dict[str, object]:
     """Return the paper's keys for a data set."""
     with resources.as_file(resources.files("fedscal.experiment.recipes") / f"{dataset}.toml") as path:
         return read_recipe(path)
@@ -232,7 +231,7 @@ def _runs(
     return [Entry(block, variant, wanted[cell.spec.source], cell) for cell in cells]
 
 
-def chosen(keys: dict[str, Any], plural: str, singular: str) -> list[str]:
+def chosen(keys: dict[str, object], plural: str, singular: str) -> list[str]:
     """Take a choice of rows or sources out of the keys."""
     text = str(keys.pop(plural, keys.pop(singular, "")))
     return [name for part in text.split(",") if (name := part.strip())]

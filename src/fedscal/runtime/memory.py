@@ -86,7 +86,8 @@ class SiteMemories(MemoryStore):
         if not earlier:
             return None
         folder = self._round(earlier[-1])
-        return folder / "memory.safetensors", read_json(folder / "manifest.json").get("sha256")
+        sha256 = read_json(folder / "manifest.json").get("sha256")
+        return folder / "memory.safetensors", sha256 if isinstance(sha256, str) else None
 
     def _save(self, client: ClientId, round_: int, data: bytes, sha256: str) -> None:
         """Write a round; a round that is done again replaces what came of it and after it."""

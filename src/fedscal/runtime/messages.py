@@ -6,20 +6,21 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import BinaryIO, Final, TypedDict, cast
 
 from fedscal.core.documents import LARGEST, parse_json
 from fedscal.core.errors import FedscalError, ModelRefused
-from fedscal.core.types import ClientId, Failure, Groups, Memory, Package, Reply, Weights
+from fedscal.core.options import Value
+from fedscal.core.types import ClientId, Failure, Groups, Memory, Metrics, Package, Reply, Weights
 from fedscal.core.weights import flatten, from_bytes, to_bytes, unflatten
 
 MODEL, WEIGHTS, PROFILE, STATISTICS, REPORT = "server", "weights", "profile", "statistics", "report:"
 """Groups of tensors: the model to evaluate, a client's model, its profile, its statistics, its reports."""
 RECEIVED = "received"
 """The model that the one to evaluate was trained from, if their errors are compared."""
-UNLIKENESS = "unlikeness"
+UNLIKENESS: Final = "unlikeness"
 """The one number that a client responds when it compares its images with those that a model knows."""
-FAILED = "refused"
+FAILED: Final = "refused"
 """The field of a response's header that says why there is none."""
 EXPECTED = (ArithmeticError, RuntimeError, ValueError, MemoryError)
 """What a client's data, or the lack of memory, may raise in its training; anything else is a defect."""
@@ -27,7 +28,51 @@ _MEMORY = "memory:"
 _LENGTHS = struct.Struct(">QQ")
 _NO_TENSORS = (8).to_bytes(8, "little") + b"{}      "
 """An empty safetensors file."""
-_SCALARS = ("client", "round", "examples", "epochs", "seconds", "drift")
+
+
+class Orders(TypedDict, total=False):
+    """The plain values of a request.
+
+    A training has its round and learning rate. Flower's requests name the run, and the keys of it that its
+    sites need.
+    """
+
+    round: int
+    lr: float
+    run: str
+    keys: Mapping[str, Value]
+
+
+class Header(TypedDict):
+    """All of a request but its tensors."""
+
+    kind: str
+    clients: Sequence[ClientId]
+    scalars: Orders
+
+
+class Trained(TypedDict, total=False):
+    """The plain values of a response to a training: those of a reply, under the same names."""
+
+    client: ClientId
+    round: int
+    examples: int
+    epochs: Sequence[Mapping[str, float]]
+    seconds: float
+    drift: float
+
+
+class Answers(Trained, total=False):
+    """The plain values of a response: of a training, an evaluation, or a comparison of images."""
+
+    metrics: Mapping[ClientId, Metrics]
+    unlikeness: float
+
+
+class _Refusal(TypedDict):
+    refused: str
+    client: ClientId
+    code: int
 
 
 @dataclass(frozen=True)
@@ -44,7 +89,7 @@ class Request:
 
     kind: str
     clients: Sequence[ClientId]
-    scalars: Mapping[str, Any] = field(default_factory=dict)
+    scalars: Orders = field(default_factory=Orders)
     tensors: Groups = field(default_factory=dict)
 
     @property
@@ -54,12 +99,12 @@ class Request:
         return client
 
     @property
-    def header(self) -> dict[str, Any]:
+    def header(self) -> Header:
         """All but the tensors."""
-        return {"kind": self.kind, "clients": list(self.clients), "scalars": dict(self.scalars)}
+        return {"kind": self.kind, "clients": list(self.clients), "scalars": self.scalars}
 
     @classmethod
-    def of(cls, header: Mapping[str, Any], tensors: Groups) -> Request:
+    def of(cls, header: Header, tensors: Groups) -> Request:
         """Return the request of a header and tensors."""
         return cls(header["kind"], header["clients"], header["scalars"], tensors)
 
@@ -68,7 +113,7 @@ class Request:
 class Response:
     """What clients respond: plain values and tensors."""
 
-    scalars: Mapping[str, Any]
+    scalars: Answers
     tensors: Groups = field(default_factory=dict)
 
 
@@ -83,24 +128,25 @@ def failure(client: ClientId, error: Exception) -> Failure:
 def write_message(stream: BinaryIO, message: Request | Response | Failure) -> None:
     """Write a message as a frame and flush."""
     if isinstance(message, Failure):
-        header = {FAILED: message.reason, "client": message.client, "code": message.code}
-        return write_frame(stream, Frame(header))
-    plain = message.header if isinstance(message, Request) else message.scalars
+        refusal: _Refusal = {FAILED: message.reason, "client": message.client, "code": message.code}
+        return write_frame(stream, Frame(refusal))
+    plain: Mapping[str, object] = message.header if isinstance(message, Request) else message.scalars
     return write_frame(stream, Frame(plain, to_bytes(flatten(message.tensors))))
 
 
 def read_request(stream: BinaryIO) -> Request | None:
     """Read a request; None where the stream ends."""
     frame = read_frame(stream)
-    return Request.of(frame.header, _tensors(frame)) if frame else None
+    return Request.of(cast(Header, frame.header), _tensors(frame)) if frame else None
 
 
 def read_response(stream: BinaryIO) -> Response | Failure | None:
     """Read a response or a failure; None where the stream ends."""
     frame = read_frame(stream)
     if frame and FAILED in frame.header:
-        return Failure(frame.header["client"], frame.header[FAILED], frame.header["code"])
-    return Response(frame.header, _tensors(frame)) if frame else None
+        refusal = cast(_Refusal, frame.header)
+        return Failure(refusal["client"], refusal[FAILED], refusal["code"])
+    return Response(cast(Answers, frame.header), _tensors(frame)) if frame else None
 
 
 def _tensors(frame: Frame) -> Groups:
@@ -109,7 +155,7 @@ def _tensors(frame: Frame) -> Groups:
 
 def training_request(client: ClientId, package: Package, memory: Memory) -> Request:
     """Return the request to train on a package with the memory that the client has."""
-    scalars = {"round": package.round, "lr": package.lr}
+    scalars: Orders = {"round": package.round, "lr": package.lr}
     return Request("train", [client], scalars, join_memory(package.models, memory))
 
 
@@ -121,18 +167,38 @@ def package_of(request: Request) -> tuple[Package, Memory]:
 
 def training_response(reply: Reply, memory: Memory) -> Response:
     """Return the response of a client that trained: its reply, and its memory for whoever stores it."""
-    scalars = {name: getattr(reply, name) for name in _SCALARS}
-    scalars["epochs"] = [dict(epoch) for epoch in reply.epochs]
+    scalars: Answers = {
+        "client": reply.client,
+        "round": reply.round,
+        "examples": reply.examples,
+        "epochs": [dict(epoch) for epoch in reply.epochs],
+        "seconds": reply.seconds,
+        "drift": reply.drift,
+    }
     groups = {WEIGHTS: reply.weights, **{REPORT + name: group for name, group in reply.reports.items()}}
     return Response(scalars, join_memory(groups, memory))
 
 
 def reply_of(response: Response) -> tuple[Reply, Memory]:
     """Take ``training_response`` back."""
-    groups, memory = split_memory(response.tensors)
+    return read_reply(response.scalars, response.tensors)
+
+
+def read_reply(scalars: Trained, tensors: Groups) -> tuple[Reply, Memory]:
+    """Return the reply of plain values and tensors, and the memory beside it."""
+    groups, memory = split_memory(tensors)
     reports = {n.removeprefix(REPORT): group for n, group in groups.items() if n.startswith(REPORT)}
-    scalars = {name: response.scalars[name] for name in _SCALARS}
-    return Reply(**scalars, weights=groups[WEIGHTS], reports=reports), memory
+    reply = Reply(
+        client=scalars["client"],
+        round=scalars["round"],
+        weights=groups[WEIGHTS],
+        examples=scalars["examples"],
+        epochs=scalars["epochs"],
+        seconds=scalars["seconds"],
+        drift=scalars["drift"],
+        reports=reports,
+    )
+    return reply, memory
 
 
 def join_memory(groups: Groups, memory: Memory) -> dict[str, Weights]:
@@ -150,7 +216,7 @@ def split_memory(groups: Groups) -> tuple[dict[str, Weights], dict[str, Weights]
 class Frame:
     """A message in the form in which it travels: a JSON object, and tensors as bytes."""
 
-    header: Mapping[str, Any]
+    header: Mapping[str, object]
     payload: bytes = _NO_TENSORS
 
 
@@ -177,7 +243,7 @@ def read_frame(stream: BinaryIO) -> Frame | None:
     return Frame(parse_header(header), payload)
 
 
-def parse_header(text: bytes) -> dict[str, Any]:
+def parse_header(text: bytes) -> dict[str, object]:
     """Return a header that somebody else wrote."""
     try:
         header = parse_json(text)

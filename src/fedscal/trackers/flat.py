@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from fedscal.core.convert import dump
 from fedscal.experiment.metrics import domain_means
@@ -60,12 +59,12 @@ def _last_loss(row: ClientRecord) -> float:
     return row.epochs[-1].get("loss", math.nan) if row.epochs else math.nan
 
 
-def _numbers(table: Mapping[str, Any]) -> dict[str, float]:
+def _numbers(table: Mapping[str, object]) -> dict[str, float]:
     found = {name: value for name, value in _leaves(table) if isinstance(value, int | float)}
     return {name: float(value) for name, value in found.items() if math.isfinite(value)}
 
 
-def _leaves(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(table: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
     for name, value in table.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{above}{clean(name)}/")

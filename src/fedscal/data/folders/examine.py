@@ -5,12 +5,37 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 from fedscal.core.errors import some
 from fedscal.core.types import Progress
 from fedscal.data.folders.decoded import Bad, Decoded, decoded
 from fedscal.data.folders.tree import Tree, told_foreign
+
+
+class _BadFile(TypedDict):
+    path: str
+    reason: str
+
+
+class _Shared(TypedDict):
+    domains: list[str]
+    images: int
+
+
+class Document(TypedDict):
+    """``Findings`` as JSON."""
+
+    images: int
+    counts: dict[str, dict[str, int]]
+    bad: list[_BadFile]
+    shared: list[_Shared]
+    repeated: dict[str, int]
+    even: dict[str, int]
+    others: int
+    hidden: int
+    empty: list[str]
+    foreign: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -76,7 +101,7 @@ class Findings:
         for name in self.empty:
             yield f"{name} holds no image"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Document:
         """Return all of it for JSON."""
         return {
             "images": self.images,

@@ -9,9 +9,8 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from collections.abc import Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from PIL import Image
@@ -45,15 +44,27 @@ def _resvg() -> ModuleType:
     return resvg_py
 
 
-def icon(drawing: Mapping[str, Any], defaults: Mapping[str, Any]) -> Tensor | None:
-    """Return the pixels (3, 64, 64) of an entry of ``icons.json``, or None if it draws nothing.
+class Box(TypedDict, total=False):
+    """The canvas of a set of icons, or of an icon where that differs."""
 
-    It holds its ``body``, and its box where that differs from the set's, ``defaults``.
-    """
-    left, top, width, height = (
-        float(drawing.get(key, defaults.get(key, fallback)))
-        for key, fallback in (("left", 0), ("top", 0), ("width", 16), ("height", 16))
-    )
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+class Drawing(Box):
+    """An entry of ``icons.json``."""
+
+    body: str
+
+
+def icon(drawing: Drawing, canvas: Box) -> Tensor | None:
+    """Return the pixels (3, 64, 64) of an icon of a set with this canvas, or None if it draws nothing."""
+    left = float(drawing.get("left", canvas.get("left", 0)))
+    top = float(drawing.get("top", canvas.get("top", 0)))
+    width = float(drawing.get("width", canvas.get("width", 16)))
+    height = float(drawing.get("height", canvas.get("height", 16)))
     body = str(drawing["body"]).replace("currentColor", "#000")
     # The inner picture keeps the set's own canvas, which clips what is outside of it.
     inner = (

@@ -19,12 +19,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
 
 from fedscal.core import files
+from fedscal.core.convert import convert
 from fedscal.core.documents import parse_json
 from fedscal.core.errors import DataRefused, UsageError
 from fedscal.data.icons.rules import Package
@@ -94,6 +94,19 @@ _BUSY = {408, 425, 429, 500, 502, 503, 504}
 
 
 @dataclass(frozen=True)
+class _Dist:
+    tarball: str = ""
+
+
+@dataclass(frozen=True)
+class _Described:
+    """What a registry says of a version of a package, as far as it is used here."""
+
+    version: str
+    dist: _Dist = _Dist()
+
+
+@dataclass(frozen=True)
 class Registry:
     """An npm registry.
 
@@ -107,7 +120,7 @@ class Registry:
 
     def tarball(self, name: str, version: str) -> bytes:
         """Return the bytes of a package's tarball, whatever they are."""
-        listed = str(self._described(name, version).get("dist", {}).get("tarball", ""))
+        listed = self._described(name, version).dist.tarball
         # A mirror may answer with another host's address, which need not be reachable from here.
         here = urlsplit(listed).netloc == urlsplit(self.address).netloc
         base = name.rpartition("/")[2]
@@ -116,18 +129,17 @@ class Registry:
 
     def newest(self, name: str) -> str:
         """Return the newest version of a package."""
-        return str(self._described(name, "latest")["version"])
+        return self._described(name, "latest").version
 
-    def _described(self, name: str, version: str) -> dict[str, Any]:
+    def _described(self, name: str, version: str) -> _Described:
         what = f"{name} {version}"
         answer = self._get(f"{self.address}/{quote(name, safe='@/')}/{version}", what)
         try:
-            described = parse_json(answer)
+            return convert(parse_json(answer), _Described)
         except ValueError:
-            described = None
-        if not isinstance(described, dict):
-            raise DataRefused(f"{self.address} does not answer like an npm registry when asked for {what}.")
-        return described
+            raise DataRefused(
+                f"{self.address} does not answer like an npm registry when asked for {what}."
+            ) from None
 
     def _get(self, url: str, what: str) -> bytes:
         """Fetch with retries and exponential back-off."""
