@@ -169,3 +169,10 @@ def test_a_bad_axis_of_a_comparison_is_refused_before_anything_runs(
 def test_more_threads_than_a_machine_can_have_are_refused_or_work(fedscal: Zygote, tmp_path: Path) -> None:
     ended = fedscal("run", *TINY, "rounds=1", "threads=1000000", "--quiet", "--out", tmp_path / "run")
     assert ended.code in (0, 2), ended.err[:300]
+
+
+@pytest.mark.parametrize("word", ["rounds=3", "progress=x", "federation=y"])
+def test_a_resumed_run_keeps_its_keys_and_no_word_reaches_python(refused: Refused, word: str) -> None:
+    assert f"{word.partition('=')[0]} cannot change in a resumed run" in refused(
+        "run", "--resume", "here", word
+    )

@@ -40,6 +40,7 @@ from fedscal.experiment.spec import (
     environment_keys,
     parse_assignments,
     read_recipe,
+    refuse_changes,
 )
 from fedscal.models.custom import check_permission
 
@@ -117,6 +118,7 @@ def run(
         raise UsageError("--resume goes on in its own directory: leave --out away.")
     if resume_dir:
         changes: dict[str, Any] = dict(parse_assignments(words or []))
+        refuse_changes(changes)  # before one of them is taken for another parameter of resume
     else:
         spec = RunSpec.make(**gather(words))
         _say_model(spec, quiet or as_json)

@@ -43,7 +43,7 @@ from fedscal.experiment.source import (
     training_epochs,
     used_as_it_is,
 )
-from fedscal.experiment.spec import RESUMABLE_KEYS, RunSpec
+from fedscal.experiment.spec import RunSpec, refuse_changes
 from fedscal.runtime.messages import UNLIKENESS
 from fedscal.server.rounds import Driver, Round, federate
 from fedscal.server.rule import Briefing, ServerState
@@ -97,11 +97,7 @@ def resume(
     directory.spec()  # a directory without a run is an error before anything is made in it
     with files.only_process(directory.path), announcer:
         spec = directory.spec()
-        refused = sorted(set(changes) - RESUMABLE_KEYS)
-        if refused:
-            raise UsageError(
-                f"{refused[0]} cannot change in a resumed run, only {', '.join(sorted(RESUMABLE_KEYS))}."
-            )
+        refuse_changes(changes)
         experiment = Experiment.build(spec, spec.replace(**changes))
         experiment = experiment.with_clients(federation.clients(experiment, events))
         differences = directory.differences(experiment)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Literal
@@ -331,6 +331,14 @@ class RunSpec:
     def to_toml(self) -> str:
         """Return the spec as a recipe that builds it again."""
         return dump_toml(self.all_keys())
+
+
+def refuse_changes(names: Iterable[str]) -> None:
+    """Refuse keys that would make another run of one that is resumed."""
+    if refused := sorted(set(names) - RESUMABLE_KEYS):
+        raise UsageError(
+            f"{refused[0]} cannot change in a resumed run, only {', '.join(sorted(RESUMABLE_KEYS))}."
+        )
 
 
 def _without_retired(given: Keys) -> dict[str, object]:
