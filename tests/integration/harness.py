@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from filelock import FileLock
 
@@ -62,29 +65,47 @@ class Ended:
 
 @dataclass
 class Zygote:
-    """Forks the imported program; see zygote.py."""
+    """Forks the imported program; see zygote.py. All processes of a run of the tests share one."""
 
     cache: Path
     scratch: Path
     python: str = PYTHON
-    _process: subprocess.Popen[str] = field(init=False)
+    _started: subprocess.Popen[bytes] | None = field(init=False, default=None)
+    _requests: TextIO = field(init=False)
+    _answers: TextIO = field(init=False)
     _count: int = 0
 
     def __post_init__(self) -> None:
-        self._process = subprocess.Popen(
-            [self.python, str(HERE / "zygote.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+        place = self.cache.with_name(f"{self.cache.name}.zygote")
+        with FileLock(f"{place}.lock"):
+            if not place.exists() or not self._connect(place.read_text()):
+                # A path in the tests' own folder may be too long for a socket.
+                address = str(Path(tempfile.mkdtemp(prefix="zygote-")) / "s")
+                self._started = self._start(address)
+                place.write_text(address)
+                until(lambda: self._connect(address), 300)
+
+    def _start(self, address: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [self.python, str(HERE / "zygote.py"), address],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
             env=environment(self.cache),
         )
 
+    def _connect(self, address: str) -> bool:
+        """Become one of those that a zygote serves, if there is one."""
+        assert self._started is None or self._started.poll() is None, "the zygote has died"
+        with socket.socket(socket.AF_UNIX) as there, contextlib.suppress(OSError):
+            there.connect(address)
+            self._requests, self._answers = there.makefile("w"), there.makefile("r")
+            return self._answers.readline() == "ready\n"
+        return False
+
     def _ask(self, request: dict[str, Any]) -> Any:
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
+        self._requests.write(json.dumps(request) + "\n")
+        self._requests.flush()
+        return json.loads(self._answers.readline())
 
     def start(
         self,
@@ -127,10 +148,11 @@ class Zygote:
         return self.start(*argv, **how).wait(timeout)
 
     def close(self) -> None:
-        """End the zygote."""
-        assert self._process.stdin
-        self._process.stdin.close()
-        self._process.wait(10)
+        """Go; the zygote ends when all have gone."""
+        self._requests.close()
+        self._answers.close()
+        if self._started:
+            self._started.wait(300)
 
 
 @dataclass(frozen=True)

@@ -195,6 +195,10 @@ def answers(kind: str) -> st.SearchStrategy[Answer]:
     return headers(kind) | models(kind) | records(kind)
 
 
+SAMPLED = [150, pytest.param(700, marks=pytest.mark.long)]
+"""Examples of what has many places to be wrong in."""
+
+
 def many(count: int) -> settings:
     """Return settings for so many examples, whatever the machine's speed; the same ones every time."""
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -229,10 +233,14 @@ def test_the_honest_answer_is_used_as_it_is() -> None:
     assert driver_over(ANSWERS["evaluate"]).evaluate({"a": SOURCE}) == {"a": METRICS}
 
 
-@many(700)
-@given(answers("train"))
-def test_any_answer_to_training_is_used_or_named(changed: Answer) -> None:
-    assert_used_or_named(list(driver_over(changed).exchange({"a": PACKAGE})))
+@pytest.mark.parametrize("count", SAMPLED)
+def test_any_answer_to_training_is_used_or_named(count: int) -> None:
+    @many(count)
+    @given(answers("train"))
+    def check(changed: Answer) -> None:
+        assert_used_or_named(list(driver_over(changed).exchange({"a": PACKAGE})))
+
+    check()
 
 
 @many(200)
@@ -288,7 +296,11 @@ def replies(draw: st.DrawFn) -> Reply:
     return found
 
 
-@many(700)
-@given(replies())
-def test_any_reply_of_this_machine_is_used_or_named(changed: Reply) -> None:
-    assert_used_or_named([changed])
+@pytest.mark.parametrize("count", SAMPLED)
+def test_any_reply_of_this_machine_is_used_or_named(count: int) -> None:
+    @many(count)
+    @given(replies())
+    def check(changed: Reply) -> None:
+        assert_used_or_named([changed])
+
+    check()

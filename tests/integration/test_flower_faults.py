@@ -14,8 +14,6 @@ from flower_processes import Federation
 from flower_world import World
 from harness import rows, summary
 
-from fedscal.flower.control import RETURN
-
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
@@ -41,6 +39,8 @@ def test_a_killed_site_is_named_the_round_goes_on_and_it_comes_back(machines: Fe
 
 
 def test_a_killed_server_resumes_to_the_same_bits(machines: Federation, world: World) -> None:
+    from fedscal.flower.control import RETURN  # Flower's server with its database, seconds for all others
+
     out = machines.folder / "killed-server"
     started = machines.run(out, "method=fedmoon", "rounds=3")
     started.says("round 1", 300)

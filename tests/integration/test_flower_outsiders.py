@@ -34,7 +34,6 @@ from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 from harness import Zygote, rows, summary
 
 from fedscal.core import files
-from fedscal.flower.control import Control
 from fedscal.flower.endpoint import Endpoint
 from fedscal.flower.launch import local_folder
 
@@ -234,6 +233,8 @@ def taken_over(
 def test_no_app_but_ours_runs_at_a_site_whoever_runs_the_server(
     taken_over: Federation, tmp_path: Path
 ) -> None:
+    from fedscal.flower.control import Control  # Flower's server with its database, seconds for all others
+
     canary = tmp_path / "canary"
     app = evil_app(tmp_path / "app", canary)
     sites = {name: taken_over.site(name) for name in SITES}

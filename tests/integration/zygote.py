@@ -4,6 +4,9 @@ Importing torch takes seconds and most tests are about what happens afterwards. 
 line of JSON on stdin; the child has its own pid, files and signals, so it can be killed, limited and
 timed like any process. ``tiny``, a benchmark of a few images, is registered for the children and for
 the processes that they start in turn.
+
+Warming up takes as long as many tests do. So all processes of a run of the tests share one: it listens at a
+socket and forks a server of its own for each that connects. It ends with the last of these.
 """
 
 import contextlib
@@ -14,11 +17,12 @@ import json
 import os
 import resource
 import signal
+import socket
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 import tiny
 
@@ -130,12 +134,11 @@ def wait(pid: int, seconds: float) -> int | None:
     return None
 
 
-def main() -> None:
-    """Serve requests."""
-    warm_up()
-    gc.freeze()  # a collection in a child would copy every page
+def serve(requests: TextIO, answers: TextIO) -> None:
+    """Serve one process of the tests until it goes."""
+    print("ready", file=answers, flush=True)
     running: set[int] = set()
-    for line in sys.stdin:
+    for line in requests:
         request = json.loads(line)
         if "wait" in request:
             answer = wait(request["wait"], request["seconds"])
@@ -143,11 +146,45 @@ def main() -> None:
         else:
             answer = pid = fork(request)
             running.add(pid)
-        print(json.dumps(answer), flush=True)
+        print(json.dumps(answer), file=answers, flush=True)
     for pid in running:  # what a test that failed left running, its workers too
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
 
 
+def fork_server(listening: socket.socket) -> None:
+    """Wait for a process of the tests and fork a server for it, if one comes."""
+    try:
+        connection, _ = listening.accept()
+    except TimeoutError:
+        return
+    with connection:
+        if os.fork():
+            return
+        listening.close()
+        try:
+            serve(connection.makefile("r"), connection.makefile("w"))
+        finally:
+            os._exit(0)
+
+
+def main(address: str) -> None:
+    """Serve all who connect to a socket in a folder of its own; end when they are gone."""
+    warm_up()
+    gc.freeze()  # a collection in a child would copy every page
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen()
+        listening.settimeout(60)  # whoever has started this one comes at once
+        fork_server(listening)
+        listening.settimeout(0.2)
+        with contextlib.suppress(ChildProcessError):  # none is left
+            while True:
+                os.waitpid(-1, os.WNOHANG)
+                fork_server(listening)
+        os.unlink(address)  # before it is closed: who cannot connect may start another
+        os.rmdir(os.path.dirname(address))
+
+
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

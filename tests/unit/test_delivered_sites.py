@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 import fedscal
+import toys
 from fedscal.core import weights
 from fedscal.core.errors import ModelRefused, UsageError
 from fedscal.data.benchmark import Benchmark
@@ -84,7 +85,7 @@ def models_of(run: Path, *names: str) -> list[Mapping[str, torch.Tensor]]:
 def test_a_site_is_given_the_mean_of_both_models_that_it_judged(
     share: float, toy_benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedscal.runtime.service.kept_share", lambda *given: share)
+    monkeypatch.setattr("fedscal.models.steadiness.kept_share", lambda *given: share)
     monkeypatch.setattr("fedscal.experiment.delivery._AGREE", 0.0)
     run = adapt(RunSpec.make(**KEYS, lr=1), tmp_path / "run")
     check_sites_are_as_recorded(run.path, defaultdict(lambda: 2), WITH_STATISTICS)
@@ -109,7 +110,7 @@ def test_a_folder_is_given_a_mean_of_both_models_as_a_site_is(
         seen.extend(given)
         return 0.25
 
-    monkeypatch.setattr("fedscal.deploy.site.kept_share", quarter)
+    monkeypatch.setattr("fedscal.models.steadiness.kept_share", quarter)
     pixels = tensor_of(Experiment.build(RunSpec.make(**KEYS)).data.build("dark")[0])
     classifier = Classifier.open(run)
     assert use_images(classifier, pixels).endswith(" and 25% of the source model")
@@ -121,6 +122,31 @@ def test_a_folder_is_given_a_mean_of_both_models_as_a_site_is(
     (run / "model" / "source.safetensors").unlink()
     assert "source model" not in use_images(classifier, pixels)
     assert torch.equal(classifier.module.network.state_dict()[key], classifier.weights[key])
+
+
+def test_many_images_of_one_class_are_given_a_mean_of_both_models_too(run: Path) -> None:
+    pixels, labels = toys.blobs(1200, seed=5, brightness=60)
+    classifier = Classifier.open(run)
+    answered = use_images(classifier, pixels[labels == 0])
+    assert answered.startswith(f"with the statistics of these {int((labels == 0).sum())} images and ")
+    assert answered.endswith("% of the source model")
+
+
+def test_files_whose_strong_views_are_looked_at_are_decoded_once(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: Counter[Path] = Counter()
+
+    def count(path: Path, classifier: Classifier) -> torch.Tensor:
+        decoded[path] += 1
+        return as_model_sees(path, classifier)
+
+    monkeypatch.setattr("fedscal.deploy.site.as_model_sees", count)
+    paths = [tmp_path / f"{number}.png" for number in range(ENOUGH)]
+    for path, pixels in zip(paths, toys.blobs(ENOUGH, seed=5, brightness=60)[0], strict=True):
+        Image.fromarray(pixels[0].numpy()).save(path)
+    assert use_images(Classifier.open(run), paths).endswith("of the source model")
+    assert decoded == dict.fromkeys(paths, 1)
 
 
 def test_sites_whose_answers_changed_too_much_are_given_the_source_model(

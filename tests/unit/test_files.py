@@ -286,6 +286,7 @@ def test_a_card_without_a_hash_vouches_for_nothing(tmp_path: Path) -> None:
         ),
         *(("model", value) for value in (None, 3, ["convnet"])),
         *(("source_accuracy", value) for value in ("high", [1])),
+        *(("site_share", value) for value in ("most", -0.1, 1.5)),
     ],
 )
 def test_a_card_of_wrong_kinds_is_refused_with_the_key_named(tmp_path: Path, key: str, value: object) -> None:

@@ -76,6 +76,8 @@ class ModelCard:
             raise ValueError(f"classes are not 1 to {_MOST_CLASSES:,} different names")
         if self.class_shares is not None and not _are_shares(self.class_shares, len(self.classes)):
             raise ValueError("class_shares are not one share for each class")
+        if self.site_share is not None and not 0 <= self.site_share <= 1:
+            raise ValueError(f"site_share is {self.site_share:g}, not from 0 to 1")
 
 
 def _are_shares(values: Sequence[float], classes: int) -> bool:

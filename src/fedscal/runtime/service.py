@@ -6,7 +6,6 @@ any. ``train`` passes the images on and nothing else.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -33,7 +32,7 @@ from fedscal.core.types import (
 from fedscal.models.device import oom_hint
 from fedscal.models.network import Network
 from fedscal.models.statistics import SiteStatistics, load_at_site, predict_at_site, unlikeness
-from fedscal.models.steadiness import equal_share, kept_share, steadiness, steady_odds
+from fedscal.models.steadiness import Answers, chosen_share, steadiness, steady_answers, with_share
 from fedscal.runtime.evaluate import client_metrics, joint_errors
 from fedscal.runtime.messages import (
     MODEL,
@@ -56,13 +55,11 @@ class _FromSource:
 
     Attributes:
         statistics: how it takes its statistics, its class shares included.
-        answers: the classes that the source model predicts, if it was asked.
-        odds: that the source model answers a strong view like the image, if it may have a share.
+        answers: the source model's, if it was asked; how steady they are, if it may have a share.
     """
 
     statistics: SiteStatistics | None
-    answers: Tensor | None = None
-    odds: float = math.nan
+    answers: Answers | None = None
 
 
 @dataclass(frozen=True)
@@ -112,11 +109,9 @@ class ClientService:
 
     def train(self, client: ClientId, package: Package, memory: Memory) -> tuple[Reply, Memory]:
         """Let a client adapt the package's model to its images."""
-        streams = Streams(self.seed, client, package.round)
-        training = replace(self.training, statistics=self._from_source(client).statistics)
-        return local_update(
-            package, memory, self.data[client], self.objective, training, streams, self.network
-        )
+        streams, (data, known) = Streams(self.seed, client, package.round), self._at(client)
+        training = replace(self.training, statistics=known.statistics)
+        return local_update(package, memory, data, self.objective, training, streams, self.network)
 
     def profile(self, client: ClientId) -> Weights:
         """Return the profile of a client's images that the method asks for."""
@@ -131,10 +126,10 @@ class ClientService:
 
     def statistics(self, client: ClientId, model: Weights) -> Weights:
         """Return what a client has of its own of a model: its statistics above all."""
+        data, known = self._at(client)
         if self.site_share:
-            self._answer(client, model)
+            self._answer(client, data, known, model)
         else:
-            data, known = self.data[client], self._from_source(client)
             load_at_site(self.network, model, data.images, data.views.evaluate, known.statistics)
         return self.own_tensors()
 
@@ -157,62 +152,65 @@ class ClientService:
             return {client: self._evaluate(client, model, received) for client in clients}
 
     def _evaluate_together(self, clients: Sequence[ClientId], model: Weights) -> dict[ClientId, Metrics]:
-        for client in clients:
-            self._from_source(client)  # before the network holds the model: the source model may be asked
+        # Before the network holds the model: the source model may be asked.
+        sites = {client: self._at(client) for client in clients}
         self.network.load(model)
-        images = {client: self.data[client].images for client in clients}
-        made = predict_together(self.network, images, self.data[clients[0]].views.evaluate)
-        return {client: self._metrics(client, _swept(prediction)) for client, prediction in made}
+        images = {client: data.images for client, (data, _) in sites.items()}
+        made = predict_together(self.network, images, sites[clients[0]][0].views.evaluate)
+        return {
+            client: self._metrics(client, sites[client][1], _swept(answered)) for client, answered in made
+        }
 
     def _evaluate(self, client: ClientId, model: Weights, received: Weights | None) -> Metrics:
         """Return a client's metrics of a model; one that it trained itself is judged as it is."""
+        data, known = self._at(client)
         if received is None and self.site_share:
-            answered, share = self._answer(client, model)
-            steady = steadiness(self._from_source(client).odds)
-            return {
-                **self._metrics(client, _swept(answered)),
-                "source_share": share,
-                "source_steadiness": steady,
-            }
+            answered, share = self._answer(client, data, known, model)
+            return {**self._metrics(client, known, _swept(answered)), **share}
         labels = self.labels.get(client)
         # The model itself goes last: the network holds it then.
-        before = self._predict(client, received) if received is not None and labels is not None else None
-        sweep = Sweep(lambda: self._predict(client, model))
-        metrics = self._metrics(client, sweep)
+        before = None if received is None or labels is None else self._predict(data, known, received)
+        sweep = Sweep(lambda: self._predict(data, known, model))
+        metrics = self._metrics(client, known, sweep)
         if before is None or labels is None:
             return metrics
         return {**metrics, **joint_errors(sweep.prediction, before, labels)}
 
-    def _answer(self, client: ClientId, model: Weights) -> tuple[Prediction, float]:
-        """Return what answers at a client in a model's place, and the source model's share in it."""
-        learned, known = self._predict(client, model), self._from_source(client)
+    def _answer(
+        self, client: ClientId, data: ClientData, known: _FromSource, model: Weights
+    ) -> tuple[Prediction, Metrics]:
+        """Return what answers at a client in a model's place, and how much of it is the source model's."""
         assert known.answers is not None, "where it may have a share, the source model is asked"
-        equal = equal_share(learned.logits.argmax(dim=1), known.answers)
-        share = kept_share(known.odds, self._steady_odds(client, learned), equal, self.site_share)
-        if not share:
-            return learned, share
-        return self._predict(client, weights.mean([self._source.weights, model], [share, 1 - share])), share
+        learned = self._predict(data, known, model)
+        share = chosen_share(known.answers, self._steady(client, data, learned), self.site_share)
+        if share:
+            learned = self._predict(data, known, with_share(self._source.weights, model, share))
+        return learned, {"source_share": share, "source_steadiness": steadiness(known.answers.odds)}
 
-    def _steady_odds(self, client: ClientId, prediction: Prediction) -> float:
-        """Return how steady the model is that the network holds; all models are shown the same views."""
-        data, draw = self.data[client], stream(self.seed, "steadiness", client)
-        return steady_odds(self.network, data.images, partial(data.views.strong, generator=draw), prediction)
+    def _steady(self, client: ClientId, data: ClientData, prediction: Prediction) -> Answers:
+        """Return the answers of the model that the network holds; all models are shown the same views."""
+        strong = partial(data.views.strong, generator=stream(self.seed, "steadiness", client))
+        return steady_answers(self.network, data.images, strong, prediction)
 
-    def _metrics(self, client: ClientId, sweep: Sweep) -> Metrics:
+    def _metrics(self, client: ClientId, known: _FromSource, sweep: Sweep) -> Metrics:
         pseudo, labels = self.objective.pseudo_labels(sweep), self.labels.get(client)
-        answers = self._from_source(client).answers if self.compared else None
+        answers = known.answers.classes if self.compared and known.answers else None
         return client_metrics(sweep.prediction, pseudo, labels, answers)
 
-    def _predict(self, client: ClientId, model: Weights) -> Prediction:
+    def _predict(self, data: ClientData, known: _FromSource, model: Weights) -> Prediction:
         """Return a model's predictions of a client's images, as the client uses the model."""
-        data, known = self.data[client], self._from_source(client)
         return predict_at_site(self.network, model, data.images, data.views.evaluate, known.statistics)
 
-    def _from_source(self, client: ClientId) -> _FromSource:
-        """Return what a client learned from the source model's answers; they never change, so it is kept."""
+    def _at(self, client: ClientId) -> tuple[ClientData, _FromSource]:
+        """Return a client's images, and what it learned of them from the source model.
+
+        Images in memory are copied whenever they are taken. What the source model answers never changes, so
+        it is kept.
+        """
+        data = self.data[client]
         if client not in self._learned:
-            self._learned[client] = self._ask_source(client)
-        return self._learned[client]
+            self._learned[client] = self._ask_source(client, data)
+        return data, self._learned[client]
 
     @cached_property
     def _source(self) -> Source:
@@ -220,19 +218,19 @@ class ClientService:
         assert self.source is not None, "nobody asks for it where there is none"
         return self.source()
 
-    def _ask_source(self, client: ClientId) -> _FromSource:
+    def _ask_source(self, client: ClientId, data: ClientData) -> _FromSource:
         statistics = self.training.statistics
         if not (self.source and (self.compared or self.class_shares or self.site_share)):
             return _FromSource(statistics)
-        source, data = self._source, self.data[client]
-        view = data.views.evaluate
+        source, view = self._source, data.views.evaluate
         if statistics and self.class_shares:
             statistics = statistics.knowing_classes(
                 self.network, source.weights, data.images, view, source.class_shares
             )
         answered = predict_at_site(self.network, source.weights, data.images, view, statistics)
-        odds = self._steady_odds(client, answered) if self.site_share else math.nan
-        return _FromSource(statistics, answered.logits.argmax(dim=1), odds)
+        if self.site_share:
+            return _FromSource(statistics, self._steady(client, data, answered))
+        return _FromSource(statistics, Answers(answered.logits.argmax(dim=1)))
 
 
 def _swept(prediction: Prediction) -> Sweep:
