@@ -19,7 +19,6 @@ from fedscal.core.version import __version__
 from fedscal.experiment.announcer import Announcer
 from fedscal.experiment.callbacks import Callback, Callbacks
 from fedscal.experiment.checkpoint import Checkpoint
-from fedscal.experiment.client_table import compact
 from fedscal.experiment.delivered import Delivered
 from fedscal.experiment.delivery import AGREEMENT, judge_delivery, with_verdicts
 from fedscal.experiment.experiment import Experiment
@@ -219,6 +218,7 @@ class _Run:
             parts.rule, self.driver, state, parts.schedule, seed, after, void, asked, storage
         ):
             merged, state = self._with_own(done, state), done.state
+            del done  # its replies: thousands of them are not kept while thousands of clients judge
             self.events.merged(merged, state)
             self._judge(merged, state)
         return state
@@ -258,8 +258,8 @@ class _Run:
         """Return what these clients were sent, where it taught them beside their own model."""
         if not self.experiment.objective.asks_server:
             return {}
-        sent = {client: self.experiment.rule.send(before, client) for client in clients}
-        return {client: models[SERVER] for client, models in sent.items() if SERVER in models}
+        sent = ((client, self.experiment.rule.send(before, client)) for client in clients)
+        return {client: models[SERVER] for client, models in sent if SERVER in models}
 
     def _judges(self, round_: int) -> Sequence[ClientId]:
         parts = self.experiment
@@ -271,7 +271,6 @@ class _Run:
     def _record(self, record: RoundRecord, state: ServerState) -> None:
         """Complete a record and hand it on; the first one of a resumed run says where bits may differ."""
         record = with_verdicts(record, self.records, self.experiment.spec.select)
-        record = replace(record, clients=compact(record.clients))
         texts = [*record.warnings, *(f"{c}: {why}" for c, why in record.failures.items())]
         record, self.differences = replace(record, warnings=(*self.differences, *record.warnings)), ()
         self.records.append(record)
