@@ -67,7 +67,7 @@ def merged_round(done: Round, local: Mapping[ClientId, Metrics], seconds: float)
 
     Args:
         done: the round.
-        local: the scalars of those participants' own models who judge in the round.
+        local: what is kept of those participants' own models who judge in the round, see ``of_own_model``.
         seconds: the time that these took.
     """
     return MergedRound(
@@ -83,20 +83,25 @@ def merged_round(done: Round, local: Mapping[ClientId, Metrics], seconds: float)
 
 def _trained(done: Round, local: Mapping[ClientId, Metrics]) -> Rows:
     for reply in done.replies:
-        own = local.get(reply.client, {})
-        yield (
-            reply.client,
-            ClientRecord(
-                drift=reply.drift,
-                seconds=reply.seconds,
-                bytes_down=done.bytes_down[reply.client],
-                bytes_up=bytes_up(reply),
-                epochs=reply.epochs,
-                local_accuracy=own.get("accuracy", math.nan),
-                received_accuracy=own.get("received_accuracy", math.nan),
-                both_wrong=own.get("both_wrong", math.nan),
-            ),
+        row = ClientRecord(
+            drift=reply.drift,
+            seconds=reply.seconds,
+            bytes_down=done.bytes_down[reply.client],
+            bytes_up=bytes_up(reply),
+            epochs=reply.epochs,
+            **local.get(reply.client, {}),
         )
+        yield reply.client, row
+
+
+def of_own_model(metrics: Metrics) -> Metrics:
+    """Return what a record keeps of the scalars of a client's own model, under its names there."""
+    kept = {
+        "accuracy": "local_accuracy",
+        "received_accuracy": "received_accuracy",
+        "both_wrong": "both_wrong",
+    }
+    return {name: metrics[known] for known, name in kept.items() if known in metrics}
 
 
 def round_record(

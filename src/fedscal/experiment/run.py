@@ -26,6 +26,7 @@ from fedscal.experiment.local import Federation, Local
 from fedscal.experiment.metrics import (
     left_out,
     merged_round,
+    of_own_model,
     round_record,
     source_record,
     summarise,
@@ -46,6 +47,9 @@ from fedscal.experiment.spec import RESUMABLE_KEYS, RunSpec
 from fedscal.runtime.messages import UNLIKENESS
 from fedscal.server.rounds import Driver, Round, federate
 from fedscal.server.rule import Briefing, ServerState
+
+_AT_ONCE = 256
+"""Clients whose numbers of their own models are in memory together, of which a record keeps few."""
 
 
 def adapt(
@@ -228,7 +232,10 @@ class _Run:
         started = time.perf_counter()
         judges = set(self._judges(done.index))
         own = [reply for reply in done.replies if reply.client in judges]
-        local = self.driver.evaluate_own(own, self._received(before, [reply.client for reply in own]))
+        local: dict[ClientId, Metrics] = {}
+        for some in (own[start : start + _AT_ONCE] for start in range(0, len(own), _AT_ONCE)):
+            said = self.driver.evaluate_own(some, self._received(before, [reply.client for reply in some]))
+            local |= {client: of_own_model(metrics) for client, metrics in said.items()}
         return merged_round(done, local, time.perf_counter() - started)
 
     def _judge(self, merged: MergedRound, state: ServerState) -> None:
