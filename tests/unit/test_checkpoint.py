@@ -89,7 +89,8 @@ def test_a_flipped_bit_is_noticed_and_the_round_before_is_used(
 
 def merged_of(clients: int, index: int = 2) -> MergedRound:
     rows = {
-        f"c{place:03}": ClientRecord(drift=place / 7, epochs=({"loss": 0.1},)) for place in range(clients)
+        f"c{place:03}": ClientRecord(domain="", drift=place / 7, epochs=({"loss": 0.1},))
+        for place in range(clients)
     }
     return MergedRound(round=index, clients=gathered(rows.items(), len(rows)))
 
@@ -119,7 +120,7 @@ def test_a_manifest_that_holds_many_clients_itself_is_read_as_ever(store: Checkp
     assert found is not None
     assert found.merged is not None
     assert dict(found.merged.clients) == {
-        client: ClientRecord(drift=0.5, epochs=({"loss": 0.1},)) for client in rows
+        client: ClientRecord(domain="", drift=0.5, epochs=({"loss": 0.1},)) for client in rows
     }
 
 

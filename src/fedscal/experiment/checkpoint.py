@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from fedscal.core import files, weights
 from fedscal.core.convert import convert, dump
@@ -142,13 +143,23 @@ def _number(folder: Path) -> int:
 def _manifest(folder: Path) -> Manifest:
     path = folder / "manifest.json"
     try:
-        manifest = convert(unsealed(files.read_bytes(path, LARGEST)), Manifest)
+        manifest = convert(_with_domains(unsealed(files.read_bytes(path, LARGEST))), Manifest)
     except OSError as error:
         raise ModelRefused(f"{path} cannot be read ({error.strerror}).") from error
     except ValueError as error:
         raise ModelRefused(f"{path} is not the manifest of its round ({error}).") from error
     if manifest.round != _number(folder):
         raise ModelRefused(f"{path} is not the manifest of its round.")
+    return manifest
+
+
+def _with_domains(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return a manifest whose clients have the domain "", which those of earlier versions leave out."""
+    merged = manifest.get("merged")
+    clients = merged.get("clients") if isinstance(merged, dict) else None
+    for row in clients.values() if isinstance(clients, dict) else ():
+        if isinstance(row, dict):
+            row.setdefault("domain", "")
     return manifest
 
 

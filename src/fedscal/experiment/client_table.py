@@ -188,7 +188,7 @@ def _columns(rows: Rows) -> dict[str, npt.NDArray[Any]]:
     for client, row in rows:
         values = dump(row)
         names.append(client)
-        domains.append(values.pop("domain", ""))
+        domains.append(values.pop("domain"))
         made = values.pop(_EPOCHS, None)
         counts.append(math.nan if made is None else len(made))
         numbers.add(values)

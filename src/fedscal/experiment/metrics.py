@@ -84,6 +84,7 @@ def merged_round(done: Round, local: Mapping[ClientId, Metrics], seconds: float)
 def _trained(done: Round, local: Mapping[ClientId, Metrics]) -> Rows:
     for reply in done.replies:
         row = ClientRecord(
+            domain="",
             drift=reply.drift,
             seconds=reply.seconds,
             bytes_down=done.bytes_down[reply.client],
@@ -140,7 +141,7 @@ def bytes_up(reply: Reply) -> int:
 
 
 def _row(domain: str, judged: Metrics, trained: ClientRecord = NO_CLIENT) -> ClientRecord:
-    return convert({"domain": domain, **judged, **dump(trained)}, ClientRecord)
+    return convert({**judged, **dump(trained), "domain": domain}, ClientRecord)
 
 
 def domain_means(clients: Clients, values: Sequence[float]) -> Scores:

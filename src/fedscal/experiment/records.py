@@ -80,7 +80,7 @@ class ClientRecord:
         both_wrong: the percentage of its images that both of these answer wrongly.
     """
 
-    domain: str = ""
+    domain: str
     accuracy: float = math.nan
     pseudo_label_accuracy: float = math.nan
     images: float = math.nan
@@ -106,7 +106,7 @@ class ClientRecord:
         return not math.isnan(self.effective_classes)
 
 
-NO_CLIENT = ClientRecord()
+NO_CLIENT = ClientRecord(domain="")
 """Stands for a client that a round does not name."""
 
 
