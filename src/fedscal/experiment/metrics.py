@@ -83,6 +83,7 @@ def merged_round(done: Round, local: Mapping[ClientId, Metrics], seconds: float)
 
 def _trained(done: Round, local: Mapping[ClientId, Metrics]) -> Rows:
     for reply in done.replies:
+        own = local.get(reply.client, {})
         row = ClientRecord(
             domain="",
             drift=reply.drift,
@@ -90,7 +91,9 @@ def _trained(done: Round, local: Mapping[ClientId, Metrics]) -> Rows:
             bytes_down=done.bytes_down[reply.client],
             bytes_up=bytes_up(reply),
             epochs=reply.epochs,
-            **local.get(reply.client, {}),
+            local_accuracy=own.get("local_accuracy", math.nan),
+            received_accuracy=own.get("received_accuracy", math.nan),
+            both_wrong=own.get("both_wrong", math.nan),
         )
         yield reply.client, row
 
