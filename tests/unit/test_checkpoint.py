@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from fedscal.core import weights
+from fedscal.core.documents import sealed, unsealed
 from fedscal.core.errors import ModelRefused
 from fedscal.experiment.checkpoint import Checkpoints
-from fedscal.experiment.records import MergedRound
+from fedscal.experiment.client_table import MANY, ClientTable, gathered
+from fedscal.experiment.records import ClientRecord, MergedRound
 from fedscal.server.rule import ServerState
 from toys import model
 
@@ -83,6 +85,54 @@ def test_a_flipped_bit_is_noticed_and_the_round_before_is_used(
     assert found is not None
     assert found.round == 1
     assert found.state.models["server"]["w"].tolist() == [1.0, -1.0]
+
+
+def merged_of(clients: int, index: int = 2) -> MergedRound:
+    rows = {
+        f"c{place:03}": ClientRecord(domain="", drift=place / 7, epochs=({"loss": 0.1},))
+        for place in range(clients)
+    }
+    return MergedRound(round=index, clients=gathered(rows.items(), len(rows)))
+
+
+@pytest.mark.parametrize("clients", [MANY, MANY + 1])
+def test_what_clients_reported_comes_back_from_the_manifest_or_of_many_from_columns(
+    store: Checkpoints, clients: int
+) -> None:
+    merged = merged_of(clients)
+    store.save(merged, state(2.0))
+    found = Checkpoints(store.folder).latest()
+    assert found is not None
+    assert found.merged is not None
+    assert dict(found.merged.clients) == dict(merged.clients)
+    assert isinstance(found.merged.clients, ClientTable) == (clients > MANY)
+    manifest = json.loads((store.folder / "round-0002" / "manifest.json").read_text())
+    assert len(manifest["merged"].get("clients", {})) == (clients if clients <= MANY else 0)
+
+
+def test_a_manifest_that_holds_many_clients_itself_is_read_as_ever(store: Checkpoints) -> None:
+    rows = {f"c{place:03}": {"drift": 0.5, "epochs": [{"loss": 0.1}]} for place in range(MANY + 1)}
+    store.save(MergedRound(round=2), state(2.0))
+    path = store.folder / "round-0002" / "manifest.json"
+    manifest = unsealed(path.read_bytes())
+    path.write_bytes(sealed({**manifest, "merged": {**manifest["merged"], "clients": rows}}))
+    found = Checkpoints(store.folder).latest()
+    assert found is not None
+    assert found.merged is not None
+    assert dict(found.merged.clients) == {
+        client: ClientRecord(domain="", drift=0.5, epochs=({"loss": 0.1},)) for client in rows
+    }
+
+
+@pytest.mark.parametrize("spoil", [flip_a_bit, Path.unlink], ids=["bit flip", "deleted"])
+def test_damaged_columns_damage_their_checkpoint(store: Checkpoints, spoil: object) -> None:
+    for index in (1, 2):
+        store.save(merged_of(MANY + 1, index), state(float(index)))
+    spoil(store.folder / "round-0002" / "clients.npz")  # type: ignore[operator]
+    with pytest.warns(UserWarning, match=r"round-0002/clients\.npz .* The checkpoint before it is used"):
+        found = Checkpoints(store.folder).latest()
+    assert found is not None
+    assert found.round == 1
 
 
 @pytest.mark.parametrize("spoil", [flip_a_bit, Path.unlink], ids=["bit flip", "deleted"])

@@ -17,9 +17,9 @@ from fedscal.experiment import client_table
 from fedscal.experiment.client_table import (
     MANY,
     ClientTable,
-    client_domains,
     column,
-    compact,
+    domains_of,
+    gathered,
     last_epoch,
 )
 from fedscal.experiment.journal import CLIENTS, Journal
@@ -65,7 +65,7 @@ def test_the_last_epoch_is_what_the_rows_say(name: str) -> None:
 
 
 def test_domains_are_what_the_rows_say() -> None:
-    assert client_domains(ROUNDS[1]) == ROUNDS[1].domains
+    assert domains_of(ROUNDS[1].clients) == domains_of(dict(ROUNDS[1].clients))
     assert ClientTable.of(CLIENTS_OF_A_ROUND).domains == [row.domain for row in CLIENTS_OF_A_ROUND.values()]
 
 
@@ -79,8 +79,9 @@ def test_numpy_reads_the_file_without_us() -> None:
 
 def test_few_clients_stay_as_they_are() -> None:
     few = {str(place): JUDGED for place in range(MANY)}
-    assert compact(few) is few
-    assert isinstance(compact({**few, "one more": JUDGED}), ClientTable)
+    assert gathered(few.items(), len(few)) == few
+    many = {**few, "one more": JUDGED}
+    assert isinstance(gathered(many.items(), len(many)), ClientTable)
 
 
 def changed(**columns: object) -> bytes:
@@ -127,7 +128,7 @@ def record_of(index: int) -> RoundRecord:
         round=index,
         participants=(),
         signals={"entropy": 1.0},
-        clients=compact(clients),
+        clients=gathered(clients.items(), len(clients)),
         warnings=(),
         failures={},
         seconds=Seconds(adapt=1.0),

@@ -13,12 +13,14 @@ import torch
 from fedscal.core.convert import convert, dump
 from fedscal.core.errors import DataRefused
 from fedscal.core.types import Failure
+from fedscal.experiment.client_table import MANY, ClientTable
 from fedscal.experiment.delivery import with_verdicts
 from fedscal.experiment.metrics import (
     collapsed,
     doubtful_source,
     left_out,
     merged_round,
+    of_own_model,
     outcome_of,
     round_record,
     selected_round,
@@ -194,7 +196,10 @@ def test_a_round_tells_who_took_part_and_who_failed() -> None:
         seconds=9.0,
     )
     found = round_record(
-        merged_round(done, {"sea-0": judged(77)}, 2.0), {client: judged() for client in DOMAINS}, DOMAINS, 1.0
+        merged_round(done, {"sea-0": of_own_model(judged(77))}, 2.0),
+        {client: judged() for client in DOMAINS},
+        DOMAINS,
+        1.0,
     )
     assert found.accuracy.clients == Scores({"sea": 77.0})
     assert found.accuracy.server.average == 50.0
@@ -204,7 +209,7 @@ def test_a_round_tells_who_took_part_and_who_failed() -> None:
     assert (row.drift, row.images, row.local_accuracy) == (1.5, 99, 77)
     assert "drift" not in dump(found.clients["sea-1"])
     assert not {"both_wrong", "received_accuracy"} & dump(row).keys(), "nobody measured it"
-    measured = {"sea-0": {**judged(77), "received_accuracy": 60.0, "both_wrong": 20.0}}
+    measured = {"sea-0": of_own_model({**judged(77), "received_accuracy": 60.0, "both_wrong": 20.0})}
     assert found.seconds == Seconds(adapt=9.0, evaluate=3.0)
     merged = merged_round(done, measured, 2.0)
     kept = convert(json.loads(json.dumps(dump(merged))), MergedRound)
@@ -257,3 +262,26 @@ def test_a_new_signal_is_recorded_and_selects_by_its_row_alone(monkeypatch: pyte
     assert [record.signals["margin"] for record in records] == [3.0, 1.0, 2.0]
     assert selected_round(records, "margin") == 1
     assert client_metrics(prediction(sure(0.5)), None, None)["margin"] == 0.5
+
+
+def test_many_clients_of_a_round_are_columns_and_never_all_there_as_objects() -> None:
+    names = [f"c{place:04}" for place in range(MANY + 1)]
+    domains = dict.fromkeys(names, "sea")
+    done = Round(
+        index=1,
+        lr=0.1,
+        state=ServerState({}),
+        participants=names,
+        replies=[reply(name, model(1.0)) for name in names],
+        failures=[],
+        bytes_down=dict.fromkeys(names, 100),
+        seconds=9.0,
+    )
+    merged = merged_round(done, dict.fromkeys(names, of_own_model(judged(77))), 2.0)
+    found = round_record(merged, dict.fromkeys(names, judged()), domains, 1.0)
+    first = source_record(dict.fromkeys(names, judged()), domains, 1.0)
+    assert all(isinstance(one.clients, ClientTable) for one in (merged, found, first))
+    few = replace(merged, clients={name: merged.clients[name] for name in names[:2]})
+    same = round_record(few, dict.fromkeys(names[:2], judged()), domains, 1.0)
+    assert {name: found.clients[name] for name in names[:2]} == same.clients
+    assert (found.signals, found.accuracy) == (same.signals, same.accuracy)

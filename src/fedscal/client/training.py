@@ -95,10 +95,11 @@ def local_update(
         network.freeze_head(not objective.trains_head)
         epochs, states = local.train(local.models(received))
     final = weights.snapshot(network.tensors())
-    if broken := weights.first_not_finite(final):
-        raise Diverged(f"tensor '{broken}' is not finite any more; lower lr")
     # A site's own statistics do not leave it: those that were received go back.
     sent = weights.with_statistics(final, received) if training.statistics else final
+    drift = weights.distance(sent, received)
+    if broken := weights.first_not_finite(_in_doubt(final, drift)):
+        raise Diverged(f"tensor '{broken}' is not finite any more; lower lr")
     reply = Reply(
         client=streams.client,
         round=package.round,
@@ -106,10 +107,17 @@ def local_update(
         examples=len(data.images),
         epochs=epochs,
         seconds=time.perf_counter() - started,
-        drift=weights.distance(sent, received),
+        drift=drift,
         reports=({"start": choice} if choice else {}) | objective.reports(states),
     )
     return reply, {"previous": final} if Need.PREVIOUS in objective.needs else {}
+
+
+def _in_doubt(final: Weights, drift: float) -> Weights:
+    """Return what may hold NaN or infinity: where the drift is finite, only what does not count in it."""
+    if not math.isfinite(drift):
+        return final
+    return {name: tensor for name, tensor in final.items() if weights.belongs_to_site(name)}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ Modules between the command line and a checked spec import torch and others from
 from __future__ import annotations
 
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["PIL", "F", "Image", "ImageDraw", "ImageFont", "features", "np", "safetensors_torch", "torch"]
@@ -16,14 +15,16 @@ __all__ = ["PIL", "F", "Image", "ImageDraw", "ImageFont", "features", "np", "saf
 class _Lazy:
     """A module that is imported when one of its attributes is first asked for."""
 
+    __slots__ = ("__dict__", "_name")
+
     def __init__(self, module: str) -> None:
         self._name = module
-        self._module: ModuleType | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if self._module is None:
-            self._module = import_module(self._name)  # waits for another thread that is importing it
-        return getattr(self._module, name)
+        module = import_module(self._name)  # waits for another thread that is importing it
+        # What the module has is found there from now on, without a call of this function.
+        self.__dict__ = module.__dict__
+        return getattr(module, name)
 
 
 if TYPE_CHECKING:

@@ -47,6 +47,7 @@ class Announcer(Callback):
     def __init__(self, run: Path) -> None:
         self._path = run / PROGRESS
         self._now = UnderWay(started=time.time(), since=time.time())
+        self._answered: list[ClientId] = []
         self._said = time.monotonic()
 
     def stage(self, name: str, total: int) -> None:
@@ -68,11 +69,12 @@ class Announcer(Callback):
 
     def asked(self, round_: int, clients: Sequence[ClientId]) -> None:
         """Say who takes part in the round that begins."""
-        self._say(round=round_, since=time.time(), asked=tuple(clients), answered=())
+        self._answered = []
+        self._say(round=round_, since=time.time(), asked=tuple(clients))
 
     def client(self, client: ClientId) -> None:
         """Say who has answered; of many, who has answered so far."""
-        self._now = replace(self._now, answered=(*self._now.answered, client))
+        self._answered.append(client)
         if len(self._now.asked) > _MANY:
             self._say_now_and_then()
         else:
@@ -95,7 +97,8 @@ class Announcer(Callback):
             self._say()
 
     def _say(self, **changes: Any) -> None:
-        self._now, self._said = replace(self._now, **changes), time.monotonic()
+        self._now = replace(self._now, answered=tuple(self._answered), **changes)
+        self._said = time.monotonic()
         # A directory that a user removed is not made again.
         with contextlib.suppress(OutOfSpace, OSError):
             if self._path.parent.is_dir():

@@ -2,7 +2,8 @@
 
 ``checkpoints/round-0007/`` holds ``state.safetensors`` and ``manifest.json``, which names every file
 that belongs to the round with its sha256, what ``metrics.jsonl`` was when the round was saved, and what the
-round's own line is made of when its model has been judged: until then the round is merged and not lost. The
+round's own line is made of when its model has been judged: until then the round is merged and not lost. What
+its clients reported is in the manifest too, and where they are many in ``clients.npz``, as columns. The
 clients' memories, and the models that single clients have of their own, are files beside it that are written
 when they change. The last two rounds are kept: if the newest is damaged, or the record has not the lines that
 it presumes, the one before it is used.
@@ -13,14 +14,16 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from fedscal.core import files, weights
 from fedscal.core.convert import convert, dump
 from fedscal.core.documents import LARGEST, sealed, unsealed
 from fedscal.core.errors import ModelRefused
 from fedscal.core.spool import Spool
+from fedscal.experiment.client_table import ClientTable
 from fedscal.experiment.records import Manifest, MergedRound
 from fedscal.models.store import read_tensors
 from fedscal.runtime.memory import RunMemories
@@ -29,7 +32,9 @@ from fedscal.server.rounds import Storage
 from fedscal.server.rule import ServerState
 
 _KEEP = 2
-_STATE = "state.safetensors"
+_STATE, _CLIENTS = "state.safetensors", "clients.npz"
+_LARGEST = 256_000_000
+"""Bytes of the file of clients."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +62,19 @@ class Checkpoints:
     def save(self, merged: MergedRound, state: ServerState, record: str = "") -> None:
         """Write the round's checkpoint, then let go of older ones; ``record``: the sha256 of the metrics."""
         round_ = merged.round
-        data = weights.to_bytes(weights.flatten(state.groups()))
+        content = {_STATE: weights.to_bytes(weights.flatten(state.groups()))}
+        if isinstance(merged.clients, ClientTable):
+            content[_CLIENTS] = merged.clients.data
+            merged = replace(merged, clients={})
         manifest = Manifest(
             round=round_,
             metrics_sha256=record,
             merged=merged,
-            files={_STATE: files.sha256(data)},
+            files={name: files.sha256(data) for name, data in content.items()},
             memories=self.memories.index,
             own=self.own.entries(self.own.settled(round_, state)),
         )
-        content = {_STATE: data, "manifest.json": sealed(dump(manifest))}
+        content["manifest.json"] = sealed(dump(manifest))
         files.write_dir(self.folder / f"round-{round_:04}", content)
         self._forget_old()
 
@@ -82,7 +90,7 @@ class Checkpoints:
         for folder in self._folders():
             try:
                 manifest = _manifest(folder)
-                state = self._state(folder, manifest)
+                state, merged = self._state(folder, manifest), _merged(folder, manifest)
                 require(manifest.lines, manifest.metrics_sha256)
             except ModelRefused as error:
                 damage.append(str(error))
@@ -90,7 +98,7 @@ class Checkpoints:
             for text in damage:
                 warnings.warn(f"{text} The checkpoint before it is used.", stacklevel=2)
             self.memories.index = dict(manifest.memories)
-            return Checkpoint(manifest.round, state, manifest.merged)
+            return Checkpoint(manifest.round, state, merged)
         if damage:
             raise ModelRefused(f"no usable checkpoint is left. {damage[0]}")
         return None
@@ -135,7 +143,7 @@ def _number(folder: Path) -> int:
 def _manifest(folder: Path) -> Manifest:
     path = folder / "manifest.json"
     try:
-        manifest = convert(unsealed(files.read_bytes(path, LARGEST)), Manifest)
+        manifest = convert(_with_domains(unsealed(files.read_bytes(path, LARGEST))), Manifest)
     except OSError as error:
         raise ModelRefused(f"{path} cannot be read ({error.strerror}).") from error
     except ValueError as error:
@@ -143,3 +151,27 @@ def _manifest(folder: Path) -> Manifest:
     if manifest.round != _number(folder):
         raise ModelRefused(f"{path} is not the manifest of its round.")
     return manifest
+
+
+def _with_domains(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return a manifest whose clients have the domain "", which those of earlier versions leave out."""
+    merged = manifest.get("merged")
+    clients = merged.get("clients") if isinstance(merged, dict) else None
+    for row in clients.values() if isinstance(clients, dict) else ():
+        if isinstance(row, dict):
+            row.setdefault("domain", "")
+    return manifest
+
+
+def _merged(folder: Path, manifest: Manifest) -> MergedRound | None:
+    """Return what a round left, with the clients that its manifest leaves to a file."""
+    if manifest.merged is None or _CLIENTS not in manifest.files:
+        return manifest.merged
+    path = folder / _CLIENTS
+    try:
+        data = files.read_verified(path, manifest.files[_CLIENTS], _LARGEST)
+    except OSError as error:
+        raise ModelRefused(f"{path} cannot be read ({error.strerror}).") from error
+    if data is None:
+        raise ModelRefused(f"{path} is not what it was when its round was saved.")
+    return replace(manifest.merged, clients=ClientTable(data))

@@ -11,21 +11,25 @@ import io
 import math
 import zipfile
 import zlib
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property, lru_cache
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from fedscal.core.convert import dump
 from fedscal.core.errors import ModelRefused
 from fedscal.core.lazy import np
 from fedscal.core.types import ClientId
-from fedscal.experiment.records import ClientRecord, RoundRecord
+from fedscal.experiment.records import ClientRecord
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     Columns = Mapping[str, npt.NDArray[Any]]
+Rows = Iterable[tuple[ClientId, ClientRecord]]
+"""Clients by name, one after the other."""
 
 MANY = 200
 """Clients of a round that are still written one by one, where they can be read by eye."""
@@ -46,7 +50,12 @@ class ClientTable(Mapping[ClientId, ClientRecord]):
     @classmethod
     def of(cls, clients: Mapping[ClientId, ClientRecord]) -> ClientTable:
         """Return the same clients as columns."""
-        columns = _columns(clients)
+        return cls.of_rows(clients.items())
+
+    @classmethod
+    def of_rows(cls, rows: Rows) -> ClientTable:
+        """Return clients as columns, holding one of them at a time."""
+        columns = _columns(rows)
         file = io.BytesIO()
         np.savez_compressed(file, **columns)  # type: ignore[arg-type]
         return cls(file.getvalue())
@@ -140,9 +149,9 @@ class ClientTable(Mapping[ClientId, ClientRecord]):
         return np.concatenate([[0], np.cumsum(counts)])
 
 
-def compact(clients: Mapping[ClientId, ClientRecord]) -> Mapping[ClientId, ClientRecord]:
-    """Return clients as columns if they are many."""
-    return ClientTable.of(clients) if len(clients) > MANY else clients
+def gathered(rows: Rows, count: int) -> Mapping[ClientId, ClientRecord]:
+    """Return so many clients: as columns if they are many, which are never all there as objects then."""
+    return ClientTable.of_rows(rows) if count > MANY else dict(rows)
 
 
 def column(clients: Mapping[ClientId, ClientRecord], name: str) -> Sequence[float]:
@@ -161,38 +170,64 @@ def last_epoch(clients: Mapping[ClientId, ClientRecord], name: str) -> Sequence[
     return [row.epochs[-1].get(name, math.nan) if row.epochs else math.nan for row in clients.values()]
 
 
-def client_domains(record: RoundRecord) -> dict[ClientId, str]:
+def domains_of(clients: Mapping[ClientId, ClientRecord]) -> dict[ClientId, str]:
     """Return the domain of every client, of many without making them."""
-    clients = record.clients
-    return (
-        dict(zip(clients, clients.domains, strict=True))
-        if isinstance(clients, ClientTable)
-        else record.domains
-    )
+    if isinstance(clients, ClientTable):
+        return dict(zip(clients, clients.domains, strict=True))
+    return {client: row.domain for client, row in clients.items()}
 
 
-def _columns(clients: Mapping[ClientId, ClientRecord]) -> dict[str, npt.NDArray[Any]]:
-    rows = [dump(row) for row in clients.values()]
-    domains, epochs = [row.pop("domain") for row in rows], [row.pop(_EPOCHS, None) for row in rows]
-    counts = [math.nan if made is None else len(made) for made in epochs]
-    made = [epoch for one in epochs for epoch in one or ()]
+def judges(clients: Mapping[ClientId, ClientRecord]) -> Sequence[bool]:
+    """Return of every client, in their order, whether it judged the model of the round."""
+    return [not math.isnan(classes) for classes in column(clients, "effective_classes")]
+
+
+def _columns(rows: Rows) -> dict[str, npt.NDArray[Any]]:
+    names, domains = list[ClientId](), list[str]()
+    counts, numbers, epochs = array("d"), _Numbers(), _Numbers()
+    for client, row in rows:
+        values = dump(row)
+        names.append(client)
+        domains.append(values.pop("domain"))
+        made = values.pop(_EPOCHS, None)
+        counts.append(math.nan if made is None else len(made))
+        numbers.add(values)
+        for epoch in made or ():
+            epochs.add(epoch)
     return {
-        "client": np.array(list(clients)),
+        "client": np.array(names),
         "domain": np.array(domains),
-        **_numbers(rows),
+        **numbers.columns(),
         _EPOCHS: _exact(counts),
-        **{f"{_EPOCH}{name}": values for name, values in _numbers(made).items()},
+        **{f"{_EPOCH}{name}": values for name, values in epochs.columns().items()},
     }
 
 
-def _numbers(rows: Sequence[Mapping[str, float]]) -> dict[str, npt.NDArray[Any]]:
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: _exact(row.get(name, math.nan) for row in rows) for name in names}
+class _Numbers:
+    """Numbers by name, of rows that come one after the other; NaN where a row has none."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._columns: dict[str, array[float]] = {}
+
+    def add(self, row: Mapping[str, float]) -> None:
+        for name, value in row.items():
+            self._filled(name).append(value)
+        self._rows += 1
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        return {name: _exact(self._filled(name)) for name in self._columns}
+
+    def _filled(self, name: str) -> array[float]:
+        """Return a column as long as there are rows by now."""
+        column = self._columns.setdefault(name, array("d"))
+        column.extend(repeat(math.nan, self._rows - len(column)))
+        return column
 
 
-def _exact(values: Iterable[float]) -> npt.NDArray[Any]:
+def _exact(values: array[float]) -> npt.NDArray[Any]:
     """Return numbers in the half of the bytes where that loses nothing, as of what was computed so."""
-    whole = np.array(list(values), dtype=np.float64)
+    whole = np.array(values, dtype=np.float64)
     with np.errstate(over="ignore"):
         half = whole.astype(np.float32)
     return half if np.array_equal(half.astype(np.float64), whole, equal_nan=True) else whole

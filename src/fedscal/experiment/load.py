@@ -16,7 +16,7 @@ from fedscal.core.errors import UsageError
 from fedscal.core.options import Value
 from fedscal.experiment.answers import ANSWERS, Answers
 from fedscal.experiment.audits import AUDIT, Audit
-from fedscal.experiment.client_table import client_domains
+from fedscal.experiment.client_table import domains_of
 from fedscal.experiment.journal import Journal
 from fedscal.experiment.records import Environment, RoundRecord, RunSummary
 
@@ -65,7 +65,9 @@ class Run:
     @cached_property
     def clients(self) -> Mapping[str, str]:
         """The domain of each client, by domain and then by name, ``a-2`` before ``a-10``."""
-        known = {client: domain for line in self.rounds for client, domain in client_domains(line).items()}
+        known = {
+            client: domain for line in self.rounds for client, domain in domains_of(line.clients).items()
+        }
         return dict(sorted(known.items(), key=lambda item: (natural(item[1]), natural(item[0]))))
 
     def fact(self, key: str) -> str:

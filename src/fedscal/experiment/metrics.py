@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from statistics import fmean
 from typing import Any
 
-from fedscal.core.convert import convert
+from fedscal.core.convert import convert, dump
 from fedscal.core.errors import some
 from fedscal.core.types import ClientId, Metrics, Reply
 from fedscal.core.weights import byte_count, byte_count_of
-from fedscal.experiment.client_table import client_domains, column
+from fedscal.experiment.client_table import Rows, column, domains_of, gathered, judges
 from fedscal.experiment.records import (
+    NO_CLIENT,
     NO_SCORES,
     Accuracies,
     ClientModels,
@@ -25,7 +27,6 @@ from fedscal.experiment.records import (
     Scores,
     Seconds,
     Traffic,
-    TrainedClient,
     by_domain,
 )
 from fedscal.runtime.signals import SIGNALS
@@ -47,7 +48,7 @@ def source_record(
     warnings: Sequence[str] = (),
 ) -> RoundRecord:
     """Return the record of round 0: the source model on every client, before any adaptation."""
-    clients = _clients(judged, domains)
+    clients = gathered(((c, _row(domains[c], found)) for c, found in judged.items()), len(judged))
     return RoundRecord(
         round=0,
         participants=(),
@@ -66,34 +67,45 @@ def merged_round(done: Round, local: Mapping[ClientId, Metrics], seconds: float)
 
     Args:
         done: the round.
-        local: the scalars of those participants' own models who judge in the round.
+        local: what is kept of those participants' own models who judge in the round, see ``of_own_model``.
         seconds: the time that these took.
     """
     return MergedRound(
         round=done.index,
         lr=done.lr,
         participants=done.participants,
-        clients={
-            reply.client: _trained(reply, done.bytes_down[reply.client], local.get(reply.client, {}))
-            for reply in done.replies
-        },
+        clients=gathered(_trained(done, local), len(done.replies)),
         failures={failure.client: failure.reason for failure in done.failures},
         seconds=Seconds(adapt=done.seconds, evaluate=seconds),
         bytes=Traffic(sum(done.bytes_down.values()), sum(map(bytes_up, done.replies))),
     )
 
 
-def _trained(reply: Reply, bytes_down: int, own: Metrics) -> TrainedClient:
-    return TrainedClient(
-        drift=reply.drift,
-        seconds=reply.seconds,
-        bytes_down=bytes_down,
-        bytes_up=bytes_up(reply),
-        epochs=reply.epochs,
-        local_accuracy=own.get("accuracy", math.nan),
-        received_accuracy=own.get("received_accuracy", math.nan),
-        both_wrong=own.get("both_wrong", math.nan),
-    )
+def _trained(done: Round, local: Mapping[ClientId, Metrics]) -> Rows:
+    for reply in done.replies:
+        own = local.get(reply.client, {})
+        row = ClientRecord(
+            domain="",
+            drift=reply.drift,
+            seconds=reply.seconds,
+            bytes_down=done.bytes_down[reply.client],
+            bytes_up=bytes_up(reply),
+            epochs=reply.epochs,
+            local_accuracy=own.get("local_accuracy", math.nan),
+            received_accuracy=own.get("received_accuracy", math.nan),
+            both_wrong=own.get("both_wrong", math.nan),
+        )
+        yield reply.client, row
+
+
+def of_own_model(metrics: Metrics) -> Metrics:
+    """Return what a record keeps of the scalars of a client's own model, under its names there."""
+    kept = {
+        "accuracy": "local_accuracy",
+        "received_accuracy": "received_accuracy",
+        "both_wrong": "both_wrong",
+    }
+    return {name: metrics[known] for known, name in kept.items() if known in metrics}
 
 
 def round_record(
@@ -110,12 +122,9 @@ def round_record(
         domains: the domain of every client.
         seconds: the time that their evaluation took.
     """
-    clients = _clients(judged, domains)
-    trained = {
-        client: replace(clients.get(client) or ClientRecord(domain=domains[client]), **vars(row))
-        for client, row in merged.clients.items()
-    }
-    clients = dict(sorted({**clients, **trained}.items()))
+    names, trained = sorted({*judged, *merged.clients}), merged.clients
+    rows = ((c, _row(domains[c], judged.get(c, {}), trained.get(c, NO_CLIENT))) for c in names)
+    clients = gathered(rows, len(names))
     return RoundRecord(
         round=merged.round,
         lr=merged.lr,
@@ -134,28 +143,27 @@ def bytes_up(reply: Reply) -> int:
     return byte_count(reply.weights) + byte_count_of(reply.reports)
 
 
-def _clients(
-    judged: Mapping[ClientId, Metrics], domains: Mapping[ClientId, str]
-) -> dict[ClientId, ClientRecord]:
-    return {c: convert({"domain": domains[c], **metrics}, ClientRecord) for c, metrics in judged.items()}
+def _row(domain: str, judged: Metrics, trained: ClientRecord = NO_CLIENT) -> ClientRecord:
+    return convert({**judged, **dump(trained), "domain": domain}, ClientRecord)
 
 
-def domain_means(clients: Clients, of: Callable[[ClientRecord], float]) -> Scores:
-    """Return the mean of a number over the clients of each domain that have it."""
-    known = {client: of(row) for client, row in clients.items() if not math.isnan(of(row))}
-    return by_domain(known, {client: row.domain for client, row in clients.items()})
+def domain_means(clients: Clients, values: Sequence[float]) -> Scores:
+    """Return the mean of a number of each client over the clients of each domain that have it."""
+    known = {client: value for client, value in zip(clients, values, strict=True) if not math.isnan(value)}
+    return by_domain(known, domains_of(clients))
 
 
 def _means(clients: Clients) -> dict[str, Any]:
     """Return the fields of a round that are means over its clients."""
-    judges = [row for row in clients.values() if row.judged]
+    means = {
+        name: domain_means(clients, column(clients, name))
+        for name in ("accuracy", "local_accuracy", "pseudo_label_accuracy")
+    }
+    judged = judges(clients)
     return {
-        "accuracy": RoundScores(
-            domain_means(clients, lambda row: row.accuracy),
-            domain_means(clients, lambda row: row.local_accuracy),
-        ),
-        "pseudo_label_accuracy": domain_means(clients, lambda row: row.pseudo_label_accuracy),
-        "signals": {name: fmean(row.signals[name] for row in judges) for name in SIGNALS if judges},
+        "accuracy": RoundScores(means["accuracy"], means["local_accuracy"]),
+        "pseudo_label_accuracy": means["pseudo_label_accuracy"],
+        "signals": {name: fmean(compress(column(clients, name), judged)) for name in SIGNALS if any(judged)},
     }
 
 
@@ -229,10 +237,11 @@ def _comparable(record: RoundRecord, first: RoundRecord, signal: str) -> float:
 
     Clients differ more from one another than rounds do, and other clients judged the other rounds.
     """
-    before, judges = first.clients, record.judges
-    if len(judges) >= len(before):
+    judged = list(compress(record.clients, judges(record.clients)))
+    if len(judged) >= len(first.clients):
         return record.signals[signal]
-    known = [before[client].signals.get(signal, math.nan) for client in judges if client in before]
+    before = dict(zip(first.clients, column(first.clients, signal), strict=True))
+    known = [before[client] for client in judged if client in before]
     return record.signals[signal] + (first.signals[signal] - fmean(known) if known else 0.0)
 
 
@@ -290,7 +299,7 @@ def own_models(records: Sequence[RoundRecord]) -> Scores:
     latest: dict[ClientId, float] = {}
     where: dict[ClientId, str] = {}
     for record in records:
-        where |= client_domains(record)
+        where |= domains_of(record.clients)
         known = zip(record.clients, column(record.clients, "local_accuracy"), strict=True)
         latest |= {client: accuracy for client, accuracy in known if not math.isnan(accuracy)}
     return by_domain(latest, where)

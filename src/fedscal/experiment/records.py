@@ -175,11 +175,6 @@ class RoundRecord:
         """Return a client, or one of unknown numbers."""
         return self.clients.get(name, NO_CLIENT)
 
-    @property
-    def domains(self) -> dict[ClientId, str]:
-        """The domain of every client."""
-        return {client: record.domain for client, record in self.clients.items()}
-
 
 @dataclass(frozen=True)
 class Accuracies:
@@ -307,30 +302,16 @@ class Environment(Machine):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainedClient:
-    """What a client's record has of its training, and of the model that it sent."""
-
-    drift: float
-    seconds: float
-    bytes_down: float
-    bytes_up: float
-    epochs: Sequence[Mapping[str, float]]
-    local_accuracy: float = math.nan
-    received_accuracy: float = math.nan
-    both_wrong: float = math.nan
-
-
-@dataclass(frozen=True, kw_only=True)
 class MergedRound:
     """A round whose replies are merged: all of its record but what the judgement of its model adds.
 
-    Round 0, in which nobody trains, is one too.
+    Round 0, in which nobody trains, is one too. Clients are those that trained, without domain and judgement.
     """
 
     round: int
     lr: float = math.nan
     participants: Sequence[ClientId] = ()
-    clients: Mapping[ClientId, TrainedClient] = field(default_factory=dict)
+    clients: Mapping[ClientId, ClientRecord] = field(default_factory=dict)
     failures: Mapping[ClientId, str] = field(default_factory=dict)
     seconds: Seconds = Seconds(adapt=0.0, evaluate=0.0)
     bytes: Traffic = Traffic(0, 0)
@@ -343,7 +324,7 @@ class Manifest:
     Attributes:
         metrics_sha256: of ``metrics.jsonl`` when it was saved; empty if an early version wrote it.
         merged: the round, whose line comes when its model is judged; None if an earlier version wrote it,
-            which saved a round after its line.
+            which saved a round after its line. Its clients, where they are many, are a file.
         files: the sha256 of its files.
         memories: where the clients' memories are.
         own: where the models of single clients are.

@@ -19,7 +19,6 @@ from fedscal.core.version import __version__
 from fedscal.experiment.announcer import Announcer
 from fedscal.experiment.callbacks import Callback, Callbacks
 from fedscal.experiment.checkpoint import Checkpoint
-from fedscal.experiment.client_table import compact
 from fedscal.experiment.delivered import Delivered
 from fedscal.experiment.delivery import AGREEMENT, judge_delivery, with_verdicts
 from fedscal.experiment.experiment import Experiment
@@ -27,6 +26,7 @@ from fedscal.experiment.local import Federation, Local
 from fedscal.experiment.metrics import (
     left_out,
     merged_round,
+    of_own_model,
     round_record,
     source_record,
     summarise,
@@ -47,6 +47,9 @@ from fedscal.experiment.spec import RunSpec, refuse_changes
 from fedscal.runtime.messages import UNLIKENESS
 from fedscal.server.rounds import Driver, Round, federate
 from fedscal.server.rule import Briefing, ServerState
+
+_AT_ONCE = 256
+"""Clients whose numbers of their own models are in memory together, of which a record keeps few."""
 
 
 def adapt(
@@ -215,6 +218,7 @@ class _Run:
             parts.rule, self.driver, state, parts.schedule, seed, after, void, asked, storage
         ):
             merged, state = self._with_own(done, state), done.state
+            del done  # its replies: thousands of them are not kept while thousands of clients judge
             self.events.merged(merged, state)
             self._judge(merged, state)
         return state
@@ -224,7 +228,10 @@ class _Run:
         started = time.perf_counter()
         judges = set(self._judges(done.index))
         own = [reply for reply in done.replies if reply.client in judges]
-        local = self.driver.evaluate_own(own, self._received(before, [reply.client for reply in own]))
+        local: dict[ClientId, Metrics] = {}
+        for some in (own[start : start + _AT_ONCE] for start in range(0, len(own), _AT_ONCE)):
+            said = self.driver.evaluate_own(some, self._received(before, [reply.client for reply in some]))
+            local |= {client: of_own_model(metrics) for client, metrics in said.items()}
         return merged_round(done, local, time.perf_counter() - started)
 
     def _judge(self, merged: MergedRound, state: ServerState) -> None:
@@ -254,8 +261,8 @@ class _Run:
         """Return what these clients were sent, where it taught them beside their own model."""
         if not self.experiment.objective.asks_server:
             return {}
-        sent = {client: self.experiment.rule.send(before, client) for client in clients}
-        return {client: models[SERVER] for client, models in sent.items() if SERVER in models}
+        sent = ((client, self.experiment.rule.send(before, client)) for client in clients)
+        return {client: models[SERVER] for client, models in sent if SERVER in models}
 
     def _judges(self, round_: int) -> Sequence[ClientId]:
         parts = self.experiment
@@ -267,7 +274,6 @@ class _Run:
     def _record(self, record: RoundRecord, state: ServerState) -> None:
         """Complete a record and hand it on; the first one of a resumed run says where bits may differ."""
         record = with_verdicts(record, self.records, self.experiment.spec.select)
-        record = replace(record, clients=compact(record.clients))
         texts = [*record.warnings, *(f"{c}: {why}" for c, why in record.failures.items())]
         record, self.differences = replace(record, warnings=(*self.differences, *record.warnings)), ()
         self.records.append(record)

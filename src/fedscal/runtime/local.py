@@ -153,23 +153,23 @@ class LocalDriver:
 
     def exchange(self, packages: Mapping[ClientId, Package]) -> Iterator[Reply | Failure]:
         """Yield the clients' answers as they come."""
-        for client, answer in self._each(packages, self._train):
+        for client, answer in self._each(packages.items(), self._train):
             self._answered(client)
             yield answer
 
     def profile(self) -> dict[ClientId, Weights]:
         """Collect the profile of every client."""
-        profiles = dict(self._each(dict.fromkeys(self.clients), _profile))
+        profiles = dict(self._each(((client, None) for client in self.clients), _profile))
         return {client: profiles[client] for client in sorted(profiles)}
 
     def compare(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, float]:
         """Let each client compare its images with those that its model knows."""
-        found = dict(self._each(models, _compare))
+        found = dict(self._each(models.items(), _compare))
         return {client: found[client] for client in sorted(found)}
 
     def statistics(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Weights]:
         """Collect every client's own statistics for the model that it uses."""
-        found = dict(self._each(models, _statistics))
+        found = dict(self._each(models.items(), _statistics))
         return {client: found[client] for client in sorted(found)}
 
     def evaluate(self, models: Mapping[ClientId, Weights]) -> dict[ClientId, Metrics]:
@@ -178,7 +178,7 @@ class LocalDriver:
         for weights, clients in _sharing(models):
             part = math.ceil(len(clients) / len(self._executors))
             tasks |= {tuple(clients[i : i + part]): {MODEL: weights} for i in range(0, len(clients), part)}
-        return self._judged(tasks)
+        return self._judged(tasks.items())
 
     def judge(self, models: Mapping[ClientId, Weights], then: Judged) -> None:
         """Let each client evaluate its model, and say at once what it found."""
@@ -190,10 +190,14 @@ class LocalDriver:
         self, replies: Sequence[Reply], received: Mapping[ClientId, Weights]
     ) -> dict[ClientId, Metrics]:
         """Let each client evaluate the model that it has sent, beside the one that it received."""
-        beside = {client: {RECEIVED: model} for client, model in received.items()}
-        return self._judged({(r.client,): {MODEL: r.weights, **beside.get(r.client, {})} for r in replies})
 
-    def _judged(self, tasks: Mapping[tuple[ClientId, ...], Groups]) -> dict[ClientId, Metrics]:
+        def models(reply: Reply) -> Groups:
+            before = received.get(reply.client)
+            return {MODEL: reply.weights} if before is None else {MODEL: reply.weights, RECEIVED: before}
+
+        return self._judged(((reply.client,), models(reply)) for reply in replies)
+
+    def _judged(self, tasks: Iterable[tuple[tuple[ClientId, ...], Groups]]) -> dict[ClientId, Metrics]:
         results: dict[ClientId, Metrics] = {}
         for _, metrics in self._each(tasks, _evaluate):
             results |= metrics
@@ -217,7 +221,9 @@ class LocalDriver:
             self._memories.put(client, package.round, memory)
         return reply
 
-    def _each(self, tasks: Mapping[K, T], work: Callable[[Executor, K, T], Any]) -> Iterator[tuple[K, Any]]:
+    def _each(
+        self, tasks: Iterable[tuple[K, T]], work: Callable[[Executor, K, T], Any]
+    ) -> Iterator[tuple[K, Any]]:
         """Do the tasks on the free executors; yield (key, result) as they are done."""
 
         def borrow(key: K, task: T) -> Any:
@@ -228,11 +234,11 @@ class LocalDriver:
                 self._free.put(executor)
 
         if len(self._executors) == 1:
-            yield from ((key, borrow(key, task)) for key, task in tasks.items())
+            yield from ((key, borrow(key, task)) for key, task in tasks)
             return
         with ThreadPoolExecutor(len(self._executors)) as pool:
             # A few ahead of the executors: a future holds its result until it is let go of.
-            to_come, running = iter(tasks.items()), dict[Future[Any], K]()
+            to_come, running = iter(tasks), dict[Future[Any], K]()
             try:
                 while True:
                     some = itertools.islice(to_come, 2 * len(self._executors) - len(running))

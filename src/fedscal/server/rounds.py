@@ -137,13 +137,13 @@ def federate(
     if void >= _MAX_VOID_ROUNDS:
         raise TooFewClients(f"no usable reply in the last {void} rounds of this run.")
     for index in range(after + 1, schedule.rounds + 1) if rule.trains else ():
-        result = _round(rule, driver, state, schedule, seed, index, asked, storage)
-        state = result.state
-        void = 0 if result.replies else void + 1
+        done = [_round(rule, driver, state, schedule, seed, index, asked, storage)]
+        state = done[0].state
+        void = 0 if done[0].replies else void + 1
         if void == _MAX_VOID_ROUNDS:
-            reasons = "; ".join(f"{f.client}: {f.reason}" for f in result.failures[:3])
+            reasons = "; ".join(f"{f.client}: {f.reason}" for f in done[0].failures[:3])
             raise TooFewClients(f"no usable reply in {void} rounds running. {reasons}")
-        yield result
+        yield done.pop()  # whoever takes it decides how long its replies are kept
 
 
 def _round(

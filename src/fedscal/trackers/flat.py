@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from fedscal.core.convert import dump
+from fedscal.experiment.client_table import column, last_epoch
 from fedscal.experiment.metrics import domain_means
-from fedscal.experiment.records import ClientRecord, RoundRecord, RunSummary
+from fedscal.experiment.records import RoundRecord, RunSummary
 
 _STRANGE = re.compile(r"[^\w.\- ]")
 """What one tracker or another does not take in a name; a slash parts names."""
@@ -21,9 +22,9 @@ _STRANGE = re.compile(r"[^\w.\- ]")
 def round_numbers(record: RoundRecord) -> dict[str, float]:
     """Return the numbers of a round: accuracies if there are labels, signals, losses, seconds, bytes."""
     means = {
-        "loss": domain_means(record.clients, _last_loss),
-        "agreement": domain_means(record.clients, lambda row: row.agreement),
-        "effective_classes": domain_means(record.clients, lambda row: row.effective_classes),
+        "loss": domain_means(record.clients, last_epoch(record.clients, "loss")),
+        "agreement": domain_means(record.clients, column(record.clients, "agreement")),
+        "effective_classes": domain_means(record.clients, column(record.clients, "effective_classes")),
     }
     return _numbers(
         dump(replace(record, clients={}))
@@ -53,10 +54,6 @@ def clean(name: str) -> str:
     'camera _28b_29_2fleft'
     """
     return _STRANGE.sub(lambda found: f"_{ord(found[0]):x}", name)
-
-
-def _last_loss(row: ClientRecord) -> float:
-    return row.epochs[-1].get("loss", math.nan) if row.epochs else math.nan
 
 
 def _numbers(table: Mapping[str, object]) -> dict[str, float]:
