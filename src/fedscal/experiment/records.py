@@ -175,6 +175,11 @@ class RoundRecord:
         """Return a client, or one of unknown numbers."""
         return self.clients.get(name, NO_CLIENT)
 
+    @property
+    def domains(self) -> dict[ClientId, str]:
+        """The domain of every client."""
+        return {client: record.domain for client, record in self.clients.items()}
+
 
 @dataclass(frozen=True)
 class Accuracies:
