@@ -13,9 +13,11 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+import pytest
 from filelock import FileLock
 
 PYTHON = sys.executable
@@ -32,6 +34,8 @@ DIGITS = [
     "workers=1",
 ]
 TINY = ["benchmark=tiny"]
+more = partial(pytest.param, marks=pytest.mark.long)
+"""A case that the default suite leaves out: others beside it, or tests/contract, show the same."""
 Words = list[str | Path]
 """The words of a command."""
 Copy = Callable[[Path], Path]

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from harness import TINY, Copy, Zygote, contents, rows, same_result, summary
+from harness import TINY, Copy, Zygote, contents, more, rows, same_result, summary
 
 
 class Canary:
@@ -48,8 +48,6 @@ def _pickle(path: Path, canary: Path) -> None:
 
 DAMAGES = [_truncate, _empty, _flip, _delete, _pickle]
 Damage = Callable[[Path, Path], None]
-more = partial(pytest.param, marks=pytest.mark.long)
-"""A case that the default suite leaves out: others of it show the same."""
 both_methods = pytest.mark.parametrize("method", ["fedmoon", more("fedscal")])
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pytest
-from harness import TINY, Words, Zygote, rows, same_result, summary
+from harness import TINY, Words, Zygote, more, rows, same_result, summary
 
 # Four participants in every round, so that two workers have something to do and memories are used again.
 MANY = [*TINY, "clients_per_domain=2", "participation=1"]
 # Two rounds of all clients: in the second FedMOON has a model of its own to contrast with.
 ALL = ["clients_per_domain=2", "participation=1", "rounds=2"]
-
-more = partial(pytest.param, marks=pytest.mark.long)
-"""A case that the default suite leaves out: tests/contract has its statement for every term."""
 
 
 def _sha(fedscal: Zygote, out: Path, *words: str) -> str:
@@ -98,16 +94,18 @@ def test_worker_processes_change_no_bit(fedscal: Zygote, tmp_path: Path, method:
 
 
 @pytest.mark.slow
-def test_who_judges_depends_neither_on_workers_nor_changes_it_a_weight(
-    fedscal: Zygote, tmp_path: Path
+@pytest.mark.parametrize("workers", [1, more(2)])
+def test_who_judges_changes_no_weight_and_depends_on_no_workers(
+    fedscal: Zygote, tmp_path: Path, workers: int
 ) -> None:
     """Round 2 of 3 is judged by three of the four clients; all four train, and three judge their own."""
     keys = ["judge_clients=3", "judge_every=2"]
-    for name, words in {"all": [], "1": [*keys, "workers=1"], "2": [*keys, "workers=2"]}.items():
+    kinds = {"all": [], "1": [*keys, "workers=1"], str(workers): [*keys, f"workers={workers}"]}
+    for name, words in kinds.items():
         end = ["--quiet", "--no-report", "--out", str(tmp_path / name)]
         ended = fedscal("run", *MANY, "method=fedloa", *words, *end)
         assert ended.code == 0, ended.err
-    assert same_result(tmp_path / "1", tmp_path / "2")
+    assert same_result(tmp_path / "1", tmp_path / str(workers))
     assert summary(tmp_path / "1")["weights_sha256"] == summary(tmp_path / "all")["weights_sha256"]
     assert summary(tmp_path / "1")["accuracy"]["last"] == summary(tmp_path / "all")["accuracy"]["last"]
     whole, some = rows(tmp_path / "all"), rows(tmp_path / "1")

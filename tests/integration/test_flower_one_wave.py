@@ -11,7 +11,7 @@ pytest.importorskip("flwr")
 
 import torch
 from flower_world import SITES, World
-from harness import rows, summary
+from harness import more, rows, summary
 from local_grid import Answer, Header, LocalGrid, Tamper, site_service
 from safetensors.torch import load
 from test_flower_rounds import run
@@ -136,7 +136,7 @@ def fresh(tmp_path: Path) -> LocalGrid:
     return LocalGrid({n: site_service(tmp_path / f"state-{site}") for n, site in enumerate(SITES, 1)})
 
 
-@pytest.mark.parametrize("round_", [1, 2, 3])
+@pytest.mark.parametrize("round_", [more(1), 2, more(3)])
 def test_what_was_merged_is_not_trained_again_though_it_was_never_judged(
     grid: LocalGrid, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, round_: int
 ) -> None:
@@ -150,7 +150,7 @@ def test_what_was_merged_is_not_trained_again_though_it_was_never_judged(
     assert rows(tmp_path / "run") == rows(world.reference("three", rounds=3))
 
 
-@pytest.mark.parametrize("waves", [0, 1])
+@pytest.mark.parametrize("waves", [more(0), 1])
 def test_a_run_that_ends_while_a_model_is_judged_by_itself_judges_it_again(
     grid: LocalGrid, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waves: int
 ) -> None:
@@ -175,7 +175,7 @@ def test_a_run_that_ends_while_a_model_is_judged_by_itself_judges_it_again(
     assert ("train", "a", False) not in asked(again) or not waves
 
 
-@pytest.mark.parametrize("delivered", ["last", "source"])
+@pytest.mark.parametrize("delivered", [more("last"), "source"])
 def test_a_site_ends_with_its_statistics_for_the_model_that_is_delivered_to_it(
     grid: LocalGrid, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delivered: str
 ) -> None:

@@ -58,9 +58,9 @@ def test_odd_images_never_make_a_weight_that_is_not_finite(
 @pytest.mark.parametrize(
     ("clients", "sizes", "method"),
     [
-        (48, {1}, "fedscal"),
+        pytest.param(48, {1}, "fedscal", marks=pytest.mark.long),
         (48, {1}, "fedmoon"),
-        (24, {2}, "fedscal"),
+        pytest.param(24, {2}, "fedscal", marks=pytest.mark.long),
         (40, {1, 2}, "loa"),
         (16, {3}, "fedscal"),
     ],
