@@ -25,8 +25,8 @@ from fedscal.core.weights import OnDisk, byte_count
 if TYPE_CHECKING:
     from torch import Tensor
 
-ROOM = 16 * 2**20
-"""Bytes of models that a round keeps in memory."""
+ROOM = 4 * 2**20
+"""Bytes of models that a round keeps in memory: a few of a small network."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,9 @@ def _bytes(tensor: Tensor) -> memoryview:
 
 
 class SpooledModel(OnDisk):
-    """A model in the file of a round."""
+    """A model in the file of a round, which may have thousands."""
+
+    __slots__ = ("_layout", "_spool", "_start")
 
     def __init__(self, spool: Spool, start: int, layout: dict[str, Place]) -> None:
         self._spool, self._start, self._layout = spool, start, layout

@@ -164,7 +164,7 @@ Profile: TypeAlias = "Callable[[Images], Weights]"
 """Computes what a client reports of its images once, before the first round."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # of a round there may be thousands
 class Package:
     """What the server sends a client for one round."""
 
@@ -173,7 +173,7 @@ class Package:
     models: Groups
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # of a round there may be thousands
 class Reply:
     """What a client sends back.
 
@@ -195,7 +195,7 @@ class Reply:
     reports: Groups = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # of a round there may be thousands
 class Failure:
     """A client that did not answer, or whose answer was refused, and why.
 

@@ -25,6 +25,8 @@ _USUAL = ("torch.strided", "cpu")
 class OnDisk(Mapping[str, "Tensor"]):
     """A model whose tensors are read from a disk when they are asked for, and not kept."""
 
+    __slots__ = ()
+
     @property
     @abstractmethod
     def bytes(self) -> int:

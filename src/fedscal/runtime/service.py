@@ -208,9 +208,20 @@ class ClientService:
         it is kept.
         """
         data = self.data[client]
+        if not self._asks_source:
+            return data, self._untaught
         if client not in self._learned:
             self._learned[client] = self._ask_source(client, data)
         return data, self._learned[client]
+
+    @cached_property
+    def _asks_source(self) -> bool:
+        return bool(self.source and (self.compared or self.class_shares or self.site_share))
+
+    @cached_property
+    def _untaught(self) -> _FromSource:
+        """What every client has where the source model is not asked."""
+        return _FromSource(self.training.statistics)
 
     @cached_property
     def _source(self) -> Source:
@@ -219,10 +230,7 @@ class ClientService:
         return self.source()
 
     def _ask_source(self, client: ClientId, data: ClientData) -> _FromSource:
-        statistics = self.training.statistics
-        if not (self.source and (self.compared or self.class_shares or self.site_share)):
-            return _FromSource(statistics)
-        source, view = self._source, data.views.evaluate
+        statistics, source, view = self.training.statistics, self._source, data.views.evaluate
         if statistics and self.class_shares:
             statistics = statistics.knowing_classes(
                 self.network, source.weights, data.images, view, source.class_shares
