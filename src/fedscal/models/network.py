@@ -148,7 +148,8 @@ class Network(nn.Module):
         if {name: tensor.shape for name, tensor in values.items()} != {n: t.shape for n, t in own.items()}:
             self.load_state_dict(values)
         # load_state_dict does the same, but with much else for every module: as long as a pass of few images.
-        torch._foreach_copy_(list(own.values()), [values[name] for name in own])
+        for name, tensor in own.items():
+            tensor.copy_(values[name])
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what ``state_dict`` does, the tensors themselves, without a walk over the modules."""
@@ -171,16 +172,9 @@ class Network(nn.Module):
         """Return the trainable parameters with their learning rates, for an optimiser."""
         new = [p for part in (self.bottleneck, self.head) for p in part.parameters() if p.requires_grad]
         return [
-            {"params": self._backbone_parameters(), "lr": lr * self.backbone_rate},
+            {"params": list(self.backbone.parameters()), "lr": lr * self.backbone_rate},
             {"params": new, "lr": lr},
         ]
-
-    def _backbone_parameters(self) -> list[nn.Parameter]:
-        """Return the backbone's parameters in their order, each once, without a walk over the modules."""
-        if not self._places:
-            return list(self.backbone.parameters())
-        held = [owner[key] for name, (owner, key) in self._places.items() if name.startswith("backbone.")]
-        return [tensor for tensor in dict.fromkeys(held) if isinstance(tensor, nn.Parameter)]
 
     def freeze_statistics(self) -> None:
         """Put BatchNorm in evaluation mode: a batch of one image has no statistics of its own."""
