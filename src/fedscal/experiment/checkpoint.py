@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from fedscal.core import files, weights
 from fedscal.core.convert import convert, dump
@@ -153,7 +152,7 @@ def _manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def _with_domains(manifest: dict[str, Any]) -> dict[str, Any]:
+def _with_domains(manifest: dict[str, object]) -> dict[str, object]:
     """Return a manifest whose clients have the domain "", which those of earlier versions leave out."""
     merged = manifest.get("merged")
     clients = merged.get("clients") if isinstance(merged, dict) else None
