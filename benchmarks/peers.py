@@ -9,10 +9,12 @@ this package in it; the frameworks are no dependencies of ours, and one that is 
     DIR/bin/pip install --constraint constraints.txt . 'flwr[simulation]'      # Flower and Ray
     DIR/bin/pip install torch==2.13.0 . 'pfl[pytorch]'                         # pfl-research
 
-Ours and another take turns, so that a busy machine slows both. Every process computes with one thread; Flower
-has one actor, and then two. Two rounds are played and the second is timed; "start" is all that came before.
-"computing" is the processor time of all processes of the framework in that round, which other work on the
-machine does not lengthen much; "wall" is the time that went by.
+Ours and another take turns, several times, so that a busy machine slows both: a row is the median of each
+number, and "ours / theirs" the median of the ratios of neighbours, with the least and the largest. Every
+process computes with one thread; Flower has one actor, and then two. Six rounds are played and all but the
+first are timed; "start" is all that came before. "computing" is the processor time of all processes of the
+framework in a timed round, which other work on the machine does not lengthen much; "wall" is the time that
+went by.
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
+from statistics import median
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.same_job.job import ROUNDS
 from benchmarks.tree import memory
 
 SIZES = (10, 100, 1_000)
@@ -58,12 +62,17 @@ class Framework:
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured: peak memory in MB, seconds before the timed round, and of it."""
+    """What was measured: peak memory in MB, seconds before the timed rounds, and of one of them."""
 
     megabytes: float
     start: float
     wall: float
     computing: float
+
+    @classmethod
+    def middle(cls, rows: Sequence[Row]) -> Row:
+        """Return the median of each number."""
+        return cls(*map(median, zip(*map(astuple, rows), strict=True)))
 
 
 def measured(framework: Framework, clients: int) -> Row:
@@ -83,7 +92,8 @@ def measured(framework: Framework, clients: int) -> Row:
         told.seek(0)
         found = json.loads(told.read().splitlines()[-1])
     began, ended = found["began"], found["ended"]
-    return Row(peak, began["wall"], ended["wall"] - began["wall"], ended["cpu"] - began["cpu"])
+    wall, computing = ((ended[clock] - began[clock]) / (ROUNDS - 1) for clock in ("wall", "cpu"))
+    return Row(peak, began["wall"], wall, computing)
 
 
 def frameworks(flower: Path | None, pfl: Path | None) -> Iterator[Framework]:
@@ -96,23 +106,27 @@ def frameworks(flower: Path | None, pfl: Path | None) -> Iterator[Framework]:
         yield Framework("pfl-research", pfl / "bin" / "python", "in_pfl")
 
 
-def compared(sizes: Sequence[int], others: Sequence[Framework]) -> Iterator[tuple[int, Framework, Row, str]]:
+def compared(
+    sizes: Sequence[int], others: Sequence[Framework], turns: int
+) -> Iterator[tuple[int, Framework, Row, str]]:
     """Yield rows by number of clients: ours, and after it another's, with how much faster ours is."""
     ours = Framework("fedscal", Path(sys.executable), "in_fedscal")
     for clients in sizes:
         for other in others:
-            own = measured(ours, clients)
+            pairs = [(measured(ours, clients), measured(other, clients)) for _ in range(turns)]
+            ratios = sorted(theirs.computing / own.computing for own, theirs in pairs)
+            own, theirs = map(Row.middle, zip(*pairs, strict=True))
             yield clients, ours, own, ""
-            row = measured(other, clients)
-            yield clients, other, row, f"{row.computing / own.computing:.2f}"
+            yield clients, other, theirs, f"{median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
         if not others:
-            yield clients, ours, measured(ours, clients), ""
+            yield clients, ours, Row.middle([measured(ours, clients) for _ in range(turns)]), ""
 
 
 def main() -> None:
     """Print a table, and the raw numbers as they come."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers")
     parser.add_argument("clients", type=int, nargs="*", default=SIZES)
+    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--flower-env", type=Path)
     parser.add_argument("--pfl-env", type=Path)
     given = parser.parse_args()
@@ -123,7 +137,7 @@ def main() -> None:
     columns = ("start s", "wall s", "computing s", "clients a computing s", "ours / theirs", "peak MB")
     table = Table("clients", "framework", *columns)
     others = list(frameworks(given.flower_env, given.pfl_env))
-    for clients, framework, row, ratio in compared(given.clients, others):
+    for clients, framework, row, ratio in compared(given.clients, others, given.turns):
         print(json.dumps({"clients": clients, "framework": framework.name, **asdict(row)}), file=sys.stderr)
         numbers = (f"{row.start:.1f}", f"{row.wall:.2f}", f"{row.computing:.2f}")
         rate = f"{clients / row.computing:.0f}"

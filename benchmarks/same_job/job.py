@@ -25,6 +25,8 @@ from fedscal.models.network import Network
 from fedscal.models.registry import build_network
 
 IMAGES, SHAPE, CLASSES = 5, (1, 28, 28), 10
+ROUNDS = 6
+"""The first one is not timed: it warms up what a process needs once."""
 LR, MOMENTUM, DECAY, CLIP = 0.01, 0.9, 5e-4, 1.0
 VIEWS = AugmentedViews(beyond=None)
 
@@ -46,7 +48,7 @@ _STARTED = time.perf_counter()
 
 
 def tell(began: Clock, ended: Clock) -> None:
-    """Print what the process that started this one wants to know: when the second round began and ended."""
+    """Print what the process that started this one wants to know: when the timed rounds began and ended."""
     print(json.dumps({"began": asdict(began), "ended": asdict(ended)}), flush=True)
 
 

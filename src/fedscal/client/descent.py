@@ -34,7 +34,7 @@ class Descent:
     clip: float
     decay: float
     momentum: float
-    _momenta: dict[Tensor, Tensor] = field(default_factory=dict)
+    _momenta: dict[int, Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(cls, groups: Iterable[Mapping[str, Any]], clip: float, decay: float, momentum: float) -> Descent:
@@ -47,28 +47,33 @@ class Descent:
         for parameter, _ in self.rates:
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
-        gradients = {parameter: parameter.grad for parameter, _ in self.rates if parameter.grad is not None}
-        if gradients:
+        moving = [place for place, (parameter, _) in enumerate(self.rates) if parameter.grad is not None]
+        if moving:
             with torch.no_grad():
-                self._move(gradients, decay)
+                self._move(moving, decay)
 
-    def _move(self, gradients: dict[Tensor, Tensor], decay: float) -> None:
-        parameters, g = list(gradients), list(gradients.values())
+    def _move(self, moving: Sequence[int], decay: float) -> None:
+        parameters = [self.rates[place][0] for place in moving]
+        g = [parameter.grad for parameter in parameters if parameter.grad is not None]
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(g)))
         torch._foreach_mul_(g, (self.clip / (norm + _LEAST_NORM)).clamp(max=1.0))
         torch._foreach_add_(g, parameters, alpha=self.decay)
-        self._gather_momentum(gradients)
         # In place, as all of it: a gradient is of no use after its step, and a large model fits but so often.
-        torch._foreach_add_(g, [self._momenta[p] for p in parameters], alpha=self.momentum)
-        rates = dict(self.rates)
-        for rate in {rates[p] for p in parameters}:
-            moving = [p for p in parameters if rates[p] == rate]
-            torch._foreach_add_(moving, [gradients[p] for p in moving], alpha=-rate * decay)
+        torch._foreach_add_(g, self._gathered(moving, g), alpha=self.momentum)
+        rates = [self.rates[place][1] for place in moving]
+        for rate in set(rates):
+            at = [n for n, own in enumerate(rates) if own == rate]
+            torch._foreach_add_([parameters[n] for n in at], [g[n] for n in at], alpha=-rate * decay)
 
-    def _gather_momentum(self, gradients: dict[Tensor, Tensor]) -> None:
-        known = [parameter for parameter in gradients if parameter in self._momenta]
+    def _gathered(self, moving: Sequence[int], g: Sequence[Tensor]) -> list[Tensor]:
+        """Return the momenta with these gradients in them."""
+        gradients = dict(zip(moving, g, strict=True))
+        known = [place for place in moving if place in self._momenta]
         if known:
-            momenta = [self._momenta[parameter] for parameter in known]
+            momenta = [self._momenta[place] for place in known]
             torch._foreach_mul_(momenta, self.momentum)
-            torch._foreach_add_(momenta, [gradients[parameter] for parameter in known])
-        self._momenta.update({p: g.clone() for p, g in gradients.items() if p not in self._momenta})
+            torch._foreach_add_(momenta, [gradients[place] for place in known])
+        self._momenta.update(
+            {place: gradients[place].clone() for place in moving if place not in self._momenta}
+        )
+        return [self._momenta[place] for place in moving]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _USUAL = ("torch.strided", "cpu")
+_RUN = 2**20
+"""Bytes of small tensors that are handled as one."""
 
 
 class OnDisk(Mapping[str, "Tensor"]):
@@ -36,10 +39,39 @@ class OnDisk(Mapping[str, "Tensor"]):
         """Return the numbers from ``start`` to ``stop`` of a tensor, flat."""
         return self[name].reshape(-1)[start:stop]
 
+    def run(self, names: Sequence[str]) -> Tensor:
+        """Return the numbers of one of the model's ``runs``, flat."""
+        return torch.cat([self[name].reshape(-1) for name in names])
+
 
 def part(model: Weights, name: str, start: int, stop: int) -> Tensor:
     """Return the numbers from ``start`` to ``stop`` of a model's tensor, flat."""
     return model.part(name, start, stop) if isinstance(model, OnDisk) else model[name].reshape(-1)[start:stop]
+
+
+def runs(model: Weights) -> list[list[str]]:
+    """Return the names of tensors that are best handled as one: of one type, together 1 MB at most.
+
+    A model of few numbers has many small tensors, and each costs a call more than its numbers.
+    """
+    found: dict[torch.dtype, list[list[str]]] = {}
+    room: dict[torch.dtype, int] = {}
+    for name, tensor in model.items():
+        kind, size = tensor.dtype, tensor.numel() * tensor.element_size()
+        if size > room.get(kind, -1):
+            found.setdefault(kind, []).append([])
+            room[kind] = _RUN
+        found[kind][-1].append(name)
+        room[kind] -= size
+    return [names for each in found.values() for names in each]
+
+
+def run(model: Weights, names: Sequence[str]) -> Tensor:
+    """Return the numbers of tensors of one type, flat."""
+    if isinstance(model, OnDisk):
+        return model.run(names)
+    flat = [model[name].reshape(-1) for name in names]
+    return torch.cat(flat) if len(flat) > 1 else flat[0]
 
 
 def snapshot(weights: Weights) -> dict[str, Tensor]:
@@ -57,30 +89,37 @@ def mean(models: Sequence[Weights], shares: Sequence[float] | None = None) -> di
     statistics are floats and are averaged too; integer buffers (batch counters) take the maximum.
     """
     shares = shares or [1.0 / len(models)] * len(models)
-    return {
-        name: _mean_tensor(example, (model[name] for model in models), shares)
-        for name, example in models[0].items()
-    }
+    shapes = {name: tensor.shape for name, tensor in models[0].items()}
+    merged: dict[str, Tensor] = {}
+    for names in runs(models[0]):
+        flat = _mean_run((run(model, names) for model in models), shares)
+        parts = torch.split(flat, [shapes[name].numel() for name in names])
+        merged |= {name: one.reshape(shapes[name]).clone() for name, one in zip(names, parts, strict=True)}
+    return {name: merged[name] for name in shapes}
 
 
-def _mean_tensor(example: Tensor, tensors: Iterable[Tensor], shares: Sequence[float]) -> Tensor:
-    """Average tensors like an example, one at a time: they may come from a disk."""
-    if not example.is_floating_point():
-        return functools.reduce(torch.maximum, tensors).clone()
-    total = torch.zeros(example.shape, dtype=torch.float64)
-    for tensor, share in zip(tensors, shares, strict=True):
+def _mean_run(tensors: Iterable[Tensor], shares: Sequence[float]) -> Tensor:
+    """Average tensors that are alike, one at a time: they may come from a disk."""
+    rest = iter(tensors)
+    first = next(rest)
+    if not first.is_floating_point():
+        return functools.reduce(torch.maximum, rest, first)
+    total = torch.zeros(first.shape, dtype=torch.float64)
+    for tensor, share in zip(itertools.chain([first], rest), shares, strict=True):
         total.add_(tensor, alpha=share)
-    return total.to(example.dtype)
+    return total.to(first.dtype)
 
 
 def distance(a: Weights, b: Weights) -> float:
     """Return the Euclidean distance ||a - b|| of the parameters; BatchNorm statistics do not count."""
-    squares = (
-        a[name].to(torch.float64, copy=True).sub_(b[name]).square_().sum().item()
-        for name in sorted(a)  # the order in which tensors arrive must not move the last bit
-        if a[name].is_floating_point() and not is_statistic(name)
-    )
-    return float(sum(squares) ** 0.5)
+    moved = {name: t for name, t in a.items() if t.is_floating_point() and not is_statistic(name)}
+    squares: dict[str, float] = {}
+    for names in runs(moved):
+        steps = [moved[name].to(torch.float64, copy=True) for name in names]
+        torch._foreach_sub_(steps, [b[name] for name in names])
+        torch._foreach_mul_(steps, steps)
+        squares |= zip(names, torch.stack([step.sum() for step in steps]).tolist(), strict=True)
+    return float(sum(squares[name] for name in sorted(squares)) ** 0.5)  # in an order that no model decides
 
 
 def is_statistic(name: str) -> bool:

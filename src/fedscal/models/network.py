@@ -153,11 +153,16 @@ class Network(nn.Module):
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what ``state_dict`` does, the tensors themselves, without a walk over the modules."""
+        kept = self._kept()
+        if kept is None:
+            return dict(self.state_dict())
+        return {name: tensor.detach() for name, tensor in kept.items()}
+
+    def _kept(self) -> dict[str, Tensor] | None:
+        """Return parameters and buffers of the state by name; None if it is more than these."""
         if self._places is None:
             self._places = _places(self)
-        if not self._places:
-            return dict(self.state_dict())
-        return {name: owner[key].detach() for name, (owner, key) in self._places.items()}
+        return {name: owner[key] for name, (owner, key) in self._places.items()} or None
 
     def freeze_head(self, frozen: bool = True) -> None:
         """Keep the hypothesis h fixed, so that adaptation moves the features only; or let it move again."""
@@ -170,11 +175,11 @@ class Network(nn.Module):
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         """Return the trainable parameters with their learning rates, for an optimiser."""
-        new = [p for part in (self.bottleneck, self.head) for p in part.parameters() if p.requires_grad]
-        return [
-            {"params": list(self.backbone.parameters()), "lr": lr * self.backbone_rate},
-            {"params": new, "lr": lr},
-        ]
+        named = self._kept() or dict(self.named_parameters())
+        parameters = {tensor: name for name, tensor in named.items() if isinstance(tensor, nn.Parameter)}
+        old = [p for p, name in parameters.items() if name.startswith("backbone.")]
+        new = [p for p, name in parameters.items() if not name.startswith("backbone.") and p.requires_grad]
+        return [{"params": old, "lr": lr * self.backbone_rate}, {"params": new, "lr": lr}]
 
     def freeze_statistics(self) -> None:
         """Put BatchNorm in evaluation mode: a batch of one image has no statistics of its own."""
