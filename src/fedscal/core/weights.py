@@ -122,11 +122,13 @@ def distance(a: Weights, b: Weights) -> float:
     return float(sum(squares[name] for name in sorted(squares)) ** 0.5)  # in an order that no model decides
 
 
+@functools.lru_cache(4096)  # the names of a model, asked again for every reply
 def is_statistic(name: str) -> bool:
     """Whether a tensor of this name is a running statistic of a normalisation layer."""
     return name.rpartition(".")[2].startswith("running_")
 
 
+@functools.lru_cache(4096)
 def belongs_to_site(name: str) -> bool:
     """Whether a site may have a tensor of its own of this name: a statistic, or the head's bias.
 

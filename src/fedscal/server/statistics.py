@@ -67,10 +67,15 @@ def impossible(model: Weights, sent: Sequence[Weights], images: int, epochs: int
         if last == _VARIANCE and bool((tensor < 0).any()):
             return f"the variance '{name}' is negative"
         if last == _COUNTER:
-            most = max(int(known[name].max()) for known in sent) + counted
-            if not 0 <= int(tensor.min()) <= int(tensor.max()) <= most:
-                return f"the counter '{name}' is {int(tensor.max()):,}, which it cannot have counted"
+            most = max(max(_whole(known[name])) for known in sent) + counted
+            counts = _whole(tensor)
+            if not 0 <= min(counts) <= max(counts) <= most:
+                return f"the counter '{name}' is {max(counts):,}, which it cannot have counted"
     return None
+
+
+def _whole(counter: Tensor) -> list[int]:
+    return [int(count) for count in counter.reshape(-1).tolist()]
 
 
 def distance(a: Weights, b: Weights, unit: Weights) -> float:
