@@ -63,19 +63,21 @@ def test_a_kill_at_any_write_leaves_a_run_that_ends_with_the_same_bits(
 ) -> None:
     """Every change of the files is a place to die: rename, unlink, mkdir, and what was written before it.
 
-    FedMOON writes all that any method writes, its clients' memories too.
+    FedMOON writes all that any method writes, its clients' memories too. Every reply of a round is on disk, as
+    those of many clients are.
     """
     words = [*TINY, "method=fedmoon"]
-    whole = fedscal.start(*_begin_or_resume(tmp_path / "whole", *words), die_at=10**9)
+    spooled = "from fedscal.core.spool import Spool; Spool.__init__.__defaults__ = (None, 0)"
+    whole = fedscal.start(*_begin_or_resume(tmp_path / "whole", *words), die_at=10**9, before=spooled)
     assert whole.wait().code == 0
     assert whole.changes > 30
     broken, left = [], 0
     for point in _some(whole.changes, share):
         run = tmp_path / "run"
-        killed = fedscal(*_begin_or_resume(run, *words), die_at=point)
+        killed = fedscal(*_begin_or_resume(run, *words), die_at=point, before=spooled)
         assert killed.code == -signal.SIGKILL
         left += bool(_unfinished(run))
-        resumed = fedscal(*_begin_or_resume(run, *words))
+        resumed = fedscal(*_begin_or_resume(run, *words), before=spooled)
         if resumed.code != 0 or not same_result(run, tiny_runs["fedmoon"]) or _unfinished(run):
             broken.append((point, resumed.code, resumed.err, _unfinished(run)))
         shutil.rmtree(run)
