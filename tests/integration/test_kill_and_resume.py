@@ -63,8 +63,8 @@ def test_a_kill_at_any_write_leaves_a_run_that_ends_with_the_same_bits(
 ) -> None:
     """Every change of the files is a place to die: rename, unlink, mkdir, and what was written before it.
 
-    FedMOON writes all that any method writes, its clients' memories too. Every reply of a round is on disk, as
-    those of many clients are.
+    FedMOON writes all that any method writes, its clients' memories too. Every reply of a round is on disk,
+    as those of many clients are.
     """
     words = [*TINY, "method=fedmoon"]
     spooled = "from fedscal.core.spool import Spool; Spool.__init__.__defaults__ = (None, 0)"
