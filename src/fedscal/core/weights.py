@@ -92,10 +92,17 @@ def mean(models: Sequence[Weights], shares: Sequence[float] | None = None) -> di
     shapes = {name: tensor.shape for name, tensor in models[0].items()}
     merged: dict[str, Tensor] = {}
     for names in runs(models[0]):
-        flat = _mean_run((run(model, names) for model in models), shares)
-        parts = torch.split(flat, [shapes[name].numel() for name in names])
-        merged |= {name: one.reshape(shapes[name]).clone() for name, one in zip(names, parts, strict=True)}
+        flat = (run(model, names) for model in models)
+        merged |= _parted(_mean_run(flat, shares), {name: shapes[name] for name in names})
     return {name: merged[name] for name in shapes}
+
+
+def _parted(flat: Tensor, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
+    """Take ``run`` back; each of several tensors has its own memory."""
+    if len(shapes) == 1:
+        return {name: flat.reshape(shape) for name, shape in shapes.items()}
+    parts = torch.split(flat, [shape.numel() for shape in shapes.values()])
+    return {n: part.reshape(shape).clone() for (n, shape), part in zip(shapes.items(), parts, strict=True)}
 
 
 def _mean_run(tensors: Iterable[Tensor], shares: Sequence[float]) -> Tensor:
@@ -103,7 +110,7 @@ def _mean_run(tensors: Iterable[Tensor], shares: Sequence[float]) -> Tensor:
     rest = iter(tensors)
     first = next(rest)
     if not first.is_floating_point():
-        return functools.reduce(torch.maximum, rest, first)
+        return functools.reduce(torch.maximum, rest, first).clone()
     total = torch.zeros(first.shape, dtype=torch.float64)
     for tensor, share in zip(itertools.chain([first], rest), shares, strict=True):
         total.add_(tensor, alpha=share)
@@ -115,11 +122,16 @@ def distance(a: Weights, b: Weights) -> float:
     moved = {name: t for name, t in a.items() if t.is_floating_point() and not is_statistic(name)}
     squares: dict[str, float] = {}
     for names in runs(moved):
-        steps = [moved[name].to(torch.float64, copy=True) for name in names]
-        torch._foreach_sub_(steps, [b[name] for name in names])
-        torch._foreach_mul_(steps, steps)
-        squares |= zip(names, torch.stack([step.sum() for step in steps]).tolist(), strict=True)
+        squares |= _squares(moved, b, names)
     return float(sum(squares[name] for name in sorted(squares)) ** 0.5)  # in an order that no model decides
+
+
+def _squares(a: Weights, b: Weights, names: Sequence[str]) -> dict[str, float]:
+    """Return the square of the distance of each of a few tensors."""
+    steps = [a[name].to(torch.float64, copy=True) for name in names]
+    torch._foreach_sub_(steps, [b[name] for name in names])
+    torch._foreach_mul_(steps, steps)
+    return dict(zip(names, torch.stack([step.sum() for step in steps]).tolist(), strict=True))
 
 
 @functools.lru_cache(4096)  # the names of a model, asked again for every reply
