@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
+from fedscal.core.layout import is_statistic
 from fedscal.core.types import ClientId, Failure, Package, Reply, Weights
-from fedscal.core.weights import is_statistic
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.local import Local
 from fedscal.experiment.run import adapt

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from fedscal.client.term import Objective
 from fedscal.client.terms.ucon import Ucon
 from fedscal.client.training import ClientData, Training, local_update
+from fedscal.core.layout import is_statistic
 from fedscal.core.rng import Streams
 from fedscal.core.types import Package
-from fedscal.core.weights import digest, is_statistic, snapshot
+from fedscal.core.weights import digest, snapshot
 from fedscal.models.network import Network, predict
 from fedscal.models.statistics import SiteStatistics, load_at_site, measure, unlikeness
 from fedscal.runtime.messages import MODEL, Request, Response

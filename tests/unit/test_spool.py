@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import torch
@@ -74,6 +75,24 @@ def test_the_first_ones_stay_in_memory_and_no_file_is_made_for_them(tmp_path: Pa
     assert not (tmp_path / "run").exists()
     assert isinstance(spool.keep(model(3.0)), SpooledModel)
     assert list((tmp_path / "run").iterdir()) == [], "a file without a name: a kill leaves nothing"
+
+
+def test_a_file_is_written_again_when_no_model_is_read_from_it_any_more() -> None:
+    spare: list[BinaryIO] = []
+
+    def kept(value: float) -> Weights:
+        return Spool(room=0, spare=spare).keep(model(value))
+
+    first, second = kept(1.0), kept(2.0)
+    assert spare == []
+    assert weights.digest(first) == weights.digest(model(1.0))
+    del first
+    (file,) = spare
+    third = kept(3.0)
+    assert spare == []
+    assert {weights.digest(second), weights.digest(third)} == {weights.digest(model(v)) for v in (2.0, 3.0)}
+    del third
+    assert spare == [file]
 
 
 def test_a_disk_without_room_is_said_in_one_sentence(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedscal.core import weights
 from fedscal.core.errors import ModelRefused
+from fedscal.core.types import Weights
 from toys import model, tiny_network
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.int64, torch.uint8)
@@ -29,7 +30,7 @@ def state_dicts(draw: st.DrawFn) -> dict[str, Tensor]:
     return found
 
 
-def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+def same(a: Weights, b: Weights) -> bool:
     return a.keys() == b.keys() and all(a[n].dtype == b[n].dtype and torch.equal(a[n], b[n]) for n in a)
 
 

@@ -98,7 +98,7 @@ def local_update(
     # A site's own statistics do not leave it: those that were received go back.
     sent = weights.with_statistics(final, received) if training.statistics else final
     drift = weights.distance(sent, received)
-    if broken := weights.first_not_finite(_in_doubt(final, drift)):
+    if broken := weights.first_not_finite(final):
         raise Diverged(f"tensor '{broken}' is not finite any more; lower lr")
     reply = Reply(
         client=streams.client,
@@ -111,13 +111,6 @@ def local_update(
         reports=({"start": choice} if choice else {}) | objective.reports(states),
     )
     return reply, {"previous": final} if Need.PREVIOUS in objective.needs else {}
-
-
-def _in_doubt(final: Weights, drift: float) -> Weights:
-    """Return what may hold NaN or infinity: where the drift is finite, only what does not count in it."""
-    if not math.isfinite(drift):
-        return final
-    return {name: tensor for name, tensor in final.items() if weights.belongs_to_site(name)}
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,17 @@ name: a process that is killed leaves none.
 
 from __future__ import annotations
 
-import itertools
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from math import prod
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from fedscal.core import files
+from fedscal.core.layout import LaidOut, Layout, Run, numbers_of
 from fedscal.core.lazy import torch
 from fedscal.core.types import Weights
-from fedscal.core.weights import OnDisk, run, runs
+from fedscal.core.weights import OnDisk
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,65 +28,30 @@ ROOM = 4 * 2**20
 """Bytes of models that a round keeps in memory: a few of a small network."""
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a tensor begins in its model, and what it is."""
-
-    start: int
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-    @property
-    def count(self) -> int:
-        """How many numbers it holds."""
-        return prod(self.shape)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a model lies in the file: its runs one after the other, and so the tensors of each.
-
-    Attributes:
-        runs: tensors that are written and read together.
-        places: where each tensor is, in the order of the model.
-        bytes: how many there are.
-    """
-
-    runs: Sequence[Sequence[str]]
-    places: Mapping[str, Place]
-    bytes: int
-
-    @classmethod
-    def of(cls, model: Weights) -> Layout:
-        """Lay out a model."""
-        together, start = runs(model), 0
-        places: dict[str, Place] = {}
-        for name in itertools.chain.from_iterable(together):
-            tensor = model[name]
-            places[name] = Place(start, tuple(tensor.shape), tensor.dtype)
-            start += places[name].count * tensor.element_size()
-        return cls(together, {name: places[name] for name in model}, start)
-
-
 class Spool:
     """Keeps the models of one round until they are merged."""
 
-    def __init__(self, folder: Path | None = None, room: int = ROOM) -> None:
+    def __init__(
+        self, folder: Path | None = None, room: int = ROOM, *, spare: list[BinaryIO] | None = None
+    ) -> None:
         """Begin empty.
 
         Args:
             folder: where the file is made, if it is needed; the system's place for such files if not given.
             room: how many bytes of models stay in memory.
+            spare: files of earlier rounds that no model is in any more; this one's comes back to them. To
+                write over a file takes a seventh of the time that the system needs to find new space for it.
         """
         self._folder = folder
         self._left = room
         self._lock = threading.Lock()
-        self._layouts: dict[tuple[tuple[str, torch.Size, torch.dtype], ...], Layout] = {}
+        self._spare = spare
         self._file: BinaryIO | None = None
+        self._end = 0
 
     def keep(self, model: Weights) -> Weights:
         """Return the model itself while there is room in memory, then one that is read from the disk."""
-        layout = self._layout(model)
+        layout = Layout.of(model)
         self._left -= layout.bytes
         return model if self._left >= 0 else self._written(model, layout)
 
@@ -104,18 +67,19 @@ class Spool:
 
     def _written(self, model: Weights, layout: Layout) -> SpooledModel:
         with files.writing(self._folder or Path(tempfile.gettempdir()), layout.bytes), self._lock:
-            self._file = self._file or _nameless(self._folder)
-            start = self._file.seek(0, 2)
-            for names in layout.runs:
-                self._file.write(_bytes(run(model, names)))
+            self._file = self._file or self._opened()
+            start = self._file.seek(self._end)
+            for run in layout.runs:
+                self._file.write(_bytes(numbers_of(model, run)))
+            self._end += layout.bytes
         return SpooledModel(self, start, layout)
 
-    def _layout(self, model: Weights) -> Layout:
-        """Return where the tensors of such a model are; all models of a kind share one."""
-        kind = tuple((name, tensor.shape, tensor.dtype) for name, tensor in model.items())
-        if kind not in self._layouts:
-            self._layouts[kind] = Layout.of(model)
-        return self._layouts[kind]
+    def _opened(self) -> BinaryIO:
+        file = self._spare.pop() if self._spare else _nameless(self._folder)
+        if self._spare is not None:
+            # Models hold on to their spool: when it goes, nobody can read the file any more.
+            weakref.finalize(self, self._spare.append, file).atexit = False
+        return file
 
 
 def _nameless(folder: Path | None) -> BinaryIO:
@@ -126,7 +90,7 @@ def _bytes(tensor: Tensor) -> memoryview:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
-class SpooledModel(OnDisk):
+class SpooledModel(LaidOut, OnDisk):
     """A model in the file of a round, which may have thousands."""
 
     __slots__ = ("_layout", "_spool", "_start")
@@ -134,33 +98,24 @@ class SpooledModel(OnDisk):
     def __init__(self, spool: Spool, start: int, layout: Layout) -> None:
         self._spool, self._start, self._layout = spool, start, layout
 
+    @property
+    def layout(self) -> Layout:
+        """How it lies in the file."""
+        return self._layout
+
     def __getitem__(self, name: str) -> Tensor:
         place = self._layout.places[name]
         return self.part(name, 0, place.count).reshape(place.shape)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._layout.places)
-
-    def __len__(self) -> int:
-        return len(self._layout.places)
-
-    @property
-    def bytes(self) -> int:
-        """How many bytes its tensors take."""
-        return self._layout.bytes
 
     def part(self, name: str, start: int, stop: int) -> Tensor:
         """Read only the numbers from ``start`` to ``stop``."""
         place = self._layout.places[name]
         first = min(start, place.count)
         stop = max(first, min(stop, place.count))
-        position = self._start + place.start + first * place.dtype.itemsize
+        position = self._start + place.byte + first * place.dtype.itemsize
         return self._spool.read(position, place.dtype, stop - first)
 
-    def run(self, names: Sequence[str]) -> Tensor:
-        """Read tensors that lie side by side at once."""
-        if names not in self._layout.runs:
-            return super().run(names)
-        places = [self._layout.places[name] for name in names]
-        count = sum(place.count for place in places)
-        return self._spool.read(self._start + places[0].start, places[0].dtype, count)
+    def run(self, run: Run) -> Tensor:
+        """Read a run at once."""
+        place = self._layout.places[run[0]]
+        return self._spool.read(self._start + place.byte, place.dtype, self._layout.count(run))

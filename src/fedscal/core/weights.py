@@ -14,6 +14,7 @@ import safetensors
 
 from fedscal.core.errors import ModelRefused
 from fedscal.core.fields import printable, quoted
+from fedscal.core.layout import FlatModel, LaidOut, Layout, Run, is_statistic, numbers_of
 from fedscal.core.lazy import safetensors_torch, torch
 from fedscal.core.types import Groups, Weights
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _USUAL = ("torch.strided", "cpu")
-_RUN = 2**20
-"""Bytes of small tensors that are handled as one."""
 
 
 class OnDisk(Mapping[str, "Tensor"]):
@@ -39,70 +38,27 @@ class OnDisk(Mapping[str, "Tensor"]):
         """Return the numbers from ``start`` to ``stop`` of a tensor, flat."""
         return self[name].reshape(-1)[start:stop]
 
-    def run(self, names: Sequence[str]) -> Tensor:
-        """Return the numbers of one of the model's ``runs``, flat."""
-        return torch.cat([self[name].reshape(-1) for name in names])
-
 
 def part(model: Weights, name: str, start: int, stop: int) -> Tensor:
     """Return the numbers from ``start`` to ``stop`` of a model's tensor, flat."""
     return model.part(name, start, stop) if isinstance(model, OnDisk) else model[name].reshape(-1)[start:stop]
 
 
-def runs(model: Weights) -> list[list[str]]:
-    """Return the names of tensors that are best handled as one: of one type, together 1 MB at most.
-
-    A model of few numbers has many small tensors, and each costs a call more than its numbers.
-    """
-    found: dict[torch.dtype, list[list[str]]] = {}
-    room: dict[torch.dtype, int] = {}
-    for name, tensor in model.items():
-        kind, size = tensor.dtype, tensor.numel() * tensor.element_size()
-        if size > room.get(kind, -1):
-            found.setdefault(kind, []).append([])
-            room[kind] = _RUN
-        found[kind][-1].append(name)
-        room[kind] -= size
-    return [names for each in found.values() for names in each]
+def snapshot(weights: Weights) -> FlatModel:
+    """Return a detached copy on the CPU."""
+    return FlatModel.copy_of(weights)
 
 
-def run(model: Weights, names: Sequence[str]) -> Tensor:
-    """Return the numbers of tensors of one type, flat."""
-    if isinstance(model, OnDisk):
-        return model.run(names)
-    flat = [model[name].reshape(-1) for name in names]
-    return torch.cat(flat) if len(flat) > 1 else flat[0]
-
-
-def snapshot(weights: Weights) -> dict[str, Tensor]:
-    """Return a detached, contiguous copy on the CPU."""
-    return {
-        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, tensor in weights.items()
-    }
-
-
-def mean(models: Sequence[Weights], shares: Sequence[float] | None = None) -> dict[str, Tensor]:
+def mean(models: Sequence[Weights], shares: Sequence[float] | None = None) -> FlatModel:
     """Average models in the given order: w = sum_i s_i w_i, with s_i = 1/n unless given.
 
     Sums run in float64, so a bit of the result never depends on more than the order. BatchNorm
     statistics are floats and are averaged too; integer buffers (batch counters) take the maximum.
     """
     shares = shares or [1.0 / len(models)] * len(models)
-    shapes = {name: tensor.shape for name, tensor in models[0].items()}
-    merged: dict[str, Tensor] = {}
-    for names in runs(models[0]):
-        flat = (run(model, names) for model in models)
-        merged |= _parted(_mean_run(flat, shares), {name: shapes[name] for name in names})
-    return {name: merged[name] for name in shapes}
-
-
-def _parted(flat: Tensor, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
-    """Take ``run`` back; each of several tensors has its own memory."""
-    if len(shapes) == 1:
-        return {name: flat.reshape(shape) for name, shape in shapes.items()}
-    parts = torch.split(flat, [shape.numel() for shape in shapes.values()])
-    return {n: part.reshape(shape).clone() for (n, shape), part in zip(shapes.items(), parts, strict=True)}
+    layout = Layout.of(models[0])
+    sums = {run: _mean_run((numbers_of(model, run) for model in models), shares) for run in layout.runs}
+    return FlatModel(layout, sums)
 
 
 def _mean_run(tensors: Iterable[Tensor], shares: Sequence[float]) -> Tensor:
@@ -118,26 +74,23 @@ def _mean_run(tensors: Iterable[Tensor], shares: Sequence[float]) -> Tensor:
 
 
 def distance(a: Weights, b: Weights) -> float:
-    """Return the Euclidean distance ||a - b|| of the parameters; BatchNorm statistics do not count."""
-    moved = {name: t for name, t in a.items() if t.is_floating_point() and not is_statistic(name)}
-    squares: dict[str, float] = {}
-    for names in runs(moved):
-        squares |= _squares(moved, b, names)
-    return float(sum(squares[name] for name in sorted(squares)) ** 0.5)  # in an order that no model decides
+    """Return the Euclidean distance ||a - b|| of the parameters; BatchNorm statistics do not count.
+
+    A difference is rounded once, to the type of the numbers or float32, so by 2^-24 of itself at most; all
+    that follows is in float64.
+    """
+    runs = Layout.of(a).runs
+    return float(sum(_square(a, b, run) for run in runs if not is_statistic(run[0])) ** 0.5)
 
 
-def _squares(a: Weights, b: Weights, names: Sequence[str]) -> dict[str, float]:
-    """Return the square of the distance of each of a few tensors."""
-    steps = [a[name].to(torch.float64, copy=True) for name in names]
-    torch._foreach_sub_(steps, [b[name] for name in names])
-    torch._foreach_mul_(steps, steps)
-    return dict(zip(names, torch.stack([step.sum() for step in steps]).tolist(), strict=True))
-
-
-@functools.lru_cache(4096)  # the names of a model, asked again for every reply
-def is_statistic(name: str) -> bool:
-    """Whether a tensor of this name is a running statistic of a normalisation layer."""
-    return name.rpartition(".")[2].startswith("running_")
+def _square(a: Weights, b: Weights, run: Run) -> float:
+    """Return the square of the distance of a run; counters are not measured."""
+    numbers = numbers_of(a, run)
+    if not numbers.is_floating_point():
+        return 0.0
+    exact = torch.promote_types(numbers.dtype, torch.float32)
+    steps = (numbers.to(exact) - numbers_of(b, run)).to(torch.float64)
+    return float(steps.mul_(steps).sum())
 
 
 @functools.lru_cache(4096)
@@ -184,7 +137,7 @@ def _digest(tensors: Iterable[tuple[str, Tensor]]) -> str:
 
 def byte_count(weights: Weights) -> int:
     """Return how many bytes the tensors take on the wire."""
-    if isinstance(weights, OnDisk):
+    if isinstance(weights, LaidOut | OnDisk):
         return weights.bytes
     return sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
 
@@ -196,19 +149,22 @@ def byte_count_of(groups: Groups) -> int:
 
 def first_not_finite(weights: Weights) -> str | None:
     """Return the name of the first tensor that holds NaN or infinity, if there is one."""
-    for name, tensor in weights.items():
-        if tensor.is_floating_point() and not _finite(tensor):
-            return name
-    return None
+    if isinstance(weights, FlatModel) and all(_finite(weights.run(run)) for run in weights.layout.runs):
+        return None
+    return next((name for name, tensor in weights.items() if not _finite(tensor)), None)
 
 
 def _finite(tensor: Tensor) -> bool:
     """Whether all numbers are finite: where their sum is, they are, and that is sooner known."""
+    if not tensor.is_floating_point():
+        return True
     return math.isfinite(tensor.sum(dtype=torch.float32)) or bool(torch.isfinite(tensor).all())
 
 
 def unlike(tensors: object, example: Weights) -> str | None:
     """Say in what tensors differ from an example in names, shapes or kinds, if in anything."""
+    if isinstance(tensors, FlatModel) and tensors.layout is Layout.of(example):
+        return None
     if not isinstance(tensors, Mapping):
         return f"it holds {quoted(tensors)} in the place of tensors"
     if tensors.keys() != example.keys():
@@ -252,15 +208,16 @@ def unflatten(tensors: Weights) -> dict[str, dict[str, Tensor]]:
 
 
 def to_bytes(weights: Weights) -> bytes:
-    """Return the safetensors form; a tensor that stands under two names is written twice."""
-    seen: set[int] = set()
-    separate: dict[str, Tensor] = {}
-    for name, tensor in weights.items():
-        tensor = tensor.contiguous()
-        place = tensor.untyped_storage().data_ptr()
-        separate[name] = tensor.clone() if place in seen else tensor
-        seen.add(place)
-    return safetensors_torch.save(separate)
+    """Return the safetensors form; what stands under two names is written twice."""
+    whole = {name: tensor.contiguous() for name, tensor in weights.items()}
+    end = 0
+    for name in sorted(whole, key=lambda name: whole[name].data_ptr()):
+        tensor = whole[name]
+        begin = tensor.data_ptr()
+        if begin < end:  # safetensors takes tensors that share memory, but none that share a number
+            whole[name] = tensor.clone()
+        end = max(end, begin + tensor.nbytes)
+    return safetensors_torch.save(whole)
 
 
 def from_bytes(data: bytes, where: str) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from fedscal.core import files, weights
 from fedscal.core.convert import convert, dump
@@ -56,7 +57,8 @@ class Checkpoints:
         self.folder = folder
         self.memories = RunMemories(folder / "memory")
         self.own = OwnModels(folder / "own")
-        self.storage = Storage(lambda: Spool(folder), self.own.settled)
+        spare: list[BinaryIO] = []
+        self.storage = Storage(lambda: Spool(folder, spare=spare), self.own.settled)
 
     def save(self, merged: MergedRound, state: ServerState, record: str = "") -> None:
         """Write the round's checkpoint, then let go of older ones; ``record``: the sha256 of the metrics."""

@@ -39,7 +39,7 @@ class Aggregation:
         1, "bad clients per round that trimmed-mean and krum withstand", low=1, high=10_000, later=True
     )
 
-    def __call__(self, replies: Sequence[Reply], server: Weights) -> dict[str, Tensor]:
+    def __call__(self, replies: Sequence[Reply], server: Weights) -> Weights:
         """Return the aggregate of the replies to ``server``."""
         models = [reply.weights for reply in replies]
         match self.aggregation:
@@ -60,7 +60,7 @@ class Aggregation:
         return few.get(self.aggregation, 1)
 
 
-def by_images(replies: Sequence[Reply]) -> dict[str, Tensor]:
+def by_images(replies: Sequence[Reply]) -> Weights:
     """Average replies by their numbers of images."""
     total = sum(reply.examples for reply in replies)
     return weights.mean([reply.weights for reply in replies], [reply.examples / total for reply in replies])

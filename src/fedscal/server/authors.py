@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fedscal.core.options import option
 from fedscal.core.types import ClientId, Groups, Reply, Weights
 from fedscal.server.rounds import Schedule
 from fedscal.server.rule import ServerState
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _TOKENS = ("cls_token", "pos_embed", "position_embeddings")
 """The last part of the names of a ViT's class token and position embeddings."""
@@ -29,11 +26,11 @@ class AuthorsCode:
         "server", "accuracy of the server's model, or of each client's own of its last participation"
     )
 
-    def aggregated(self, aggregate: dict[str, Tensor], server: Weights) -> dict[str, Tensor]:
+    def aggregated(self, aggregate: Weights, server: Weights) -> Weights:
         """Return the aggregate, with the server's tokens if they are not averaged."""
         if self.average_tokens:
             return aggregate
-        return aggregate | {name: server[name] for name in aggregate if name.endswith(_TOKENS)}
+        return {name: (server if name.endswith(_TOKENS) else aggregate)[name] for name in aggregate}
 
     def own_models(self, replies: Sequence[Reply]) -> Groups:
         """Return the models of clients that must be kept to evaluate them."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from fedscal.core import weights
 from fedscal.core.errors import UsageError
+from fedscal.core.layout import is_statistic
 from fedscal.core.lazy import torch
 from fedscal.core.options import option
 from fedscal.core.types import Weights
@@ -70,8 +70,8 @@ class ServerOptimizer:
         return "momentum" if self.server_momentum else self.server_optimizer
 
     def step(
-        self, server: Weights, aggregate: dict[str, Tensor], moments: Weights
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        self, server: Weights, aggregate: Weights, moments: Weights
+    ) -> tuple[Weights, dict[str, Tensor]]:
         """Return the server's next model and the next moments, which are empty before the first round."""
         if self.kind == "none":
             return aggregate, {}
@@ -79,7 +79,7 @@ class ServerOptimizer:
         moved = dict(aggregate)
         kept: dict[str, Tensor] = {}
         for name, tensor in aggregate.items():
-            if not tensor.is_floating_point() or weights.is_statistic(name):
+            if not tensor.is_floating_point() or is_statistic(name):
                 continue
             old = server[name].double()
             direction, new = self._direction(name, tensor.double() - old, moments)

@@ -50,7 +50,8 @@ def fault(reply: Reply, package: Package, reports: Groups) -> str | None:
     return (
         unlike(reply.weights, sent[0])
         or unlike(reported, flatten(reports))
-        or _not_finite({**reply.weights, **reported})
+        or _not_finite(reply.weights)
+        or _not_finite(reported)
         or impossible(reply.weights, sent, reply.examples, len(reply.epochs))
     )
 

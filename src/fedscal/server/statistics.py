@@ -14,13 +14,14 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from fedscal.core import weights
+from fedscal.core.layout import COUNTER, Layout, numbers_of, statistic
 from fedscal.core.types import Weights
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _EPSILON = 1e-5
-_MEAN, _VARIANCE, _COUNTER = "running_mean", "running_var", "num_batches_tracked"
+_MEAN, _VARIANCE = "running_mean", "running_var"
 _PASSES = 16
 """More passes of an image through one layer than any objective makes in a local epoch."""
 Measure = Callable[[Weights, Weights], float]
@@ -62,20 +63,18 @@ def impossible(model: Weights, sent: Sequence[Weights], images: int, epochs: int
         epochs: for how many local epochs.
     """
     counted = _PASSES * images * max(1, epochs)  # a batch holds at least one image
-    for name, tensor in model.items():
-        last = name.rpartition(".")[2]
-        if last == _VARIANCE and bool((tensor < 0).any()):
-            return f"the variance '{name}' is negative"
-        if last == _COUNTER:
-            most = max(max(_whole(known[name])) for known in sent) + counted
-            counts = _whole(tensor)
-            if not 0 <= min(counts) <= max(counts) <= most:
-                return f"the counter '{name}' is {max(counts):,}, which it cannot have counted"
+    layout = Layout.of(model)
+    for run in layout.runs:
+        kind = statistic(run[0])
+        if kind == _VARIANCE and (least := numbers_of(model, run).min(0)).values < 0:
+            return f"the variance '{layout.name_at(run, int(least.indices))}' is negative"
+        if kind == COUNTER:
+            counts, *known = (numbers_of(each, run).tolist() for each in (model, *sent))
+            for number, (count, *before) in enumerate(zip(counts, *known, strict=True)):
+                if not 0 <= count <= max(before) + counted:
+                    name = layout.name_at(run, number)
+                    return f"the counter '{name}' is {count:,}, which it cannot have counted"
     return None
-
-
-def _whole(counter: Tensor) -> list[int]:
-    return [int(count) for count in counter.reshape(-1).tolist()]
 
 
 def distance(a: Weights, b: Weights, unit: Weights) -> float:

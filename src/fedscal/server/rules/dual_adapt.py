@@ -81,7 +81,7 @@ class DualAdapt(ServerRule):
         head: Weights = {"weight": merged["head.weight"], "bias": merged["head.bias"]}
         head = self._aligned(head, state.notes, replies)
         return ServerState(
-            {"server": merged | {f"head.{name}": tensor for name, tensor in head.items()}}, state.notes
+            {"server": {**merged, **{f"head.{name}": tensor for name, tensor in head.items()}}}, state.notes
         )
 
     def deployed(self, state: ServerState, client: ClientId) -> Weights:

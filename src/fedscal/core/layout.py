@@ -1,0 +1,196 @@
+"""Models whose numbers lie side by side: a model of few numbers has many tensors, and each costs a call.
+
+A run is what is best handled as one: tensors of one type, together 1 MB at most, parameters, means, variances
+and counters apart, in the order of their names, so that what is computed of it depends on no model's order.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from fedscal.core.lazy import torch
+from fedscal.core.types import Weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Run = tuple[str, ...]
+"""Names of tensors that are handled as one."""
+_MOST = 2**20
+"""Bytes of small tensors in a run."""
+_Kinds: TypeAlias = "tuple[tuple[str, torch.Size, torch.dtype], ...]"
+
+
+COUNTER = "num_batches_tracked"
+"""What BatchNorm calls the number of batches that it has seen."""
+
+
+@functools.lru_cache(4096)  # the names of a model, asked again for every reply
+def statistic(name: str) -> str:
+    """Return what a normalisation layer calls a tensor that it does not learn; nothing of all others."""
+    last = name.rpartition(".")[2]
+    return last if last.startswith("running_") or last == COUNTER else ""
+
+
+def is_statistic(name: str) -> bool:
+    """Whether a tensor of this name is a running statistic of a normalisation layer."""
+    return statistic(name).startswith("running_")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor is: its run, how many numbers of that come before it, and bytes of the model."""
+
+    run: Run
+    first: int
+    byte: int
+    shape: torch.Size
+    dtype: torch.dtype
+
+    @property
+    def count(self) -> int:
+        """How many numbers it holds."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """How a model lies: its runs one after the other, and so the tensors of each. Models of a kind share one.
+
+    Attributes:
+        runs: the runs.
+        places: where each tensor is, in the order of the model.
+        bytes: how many there are.
+    """
+
+    runs: Sequence[Run]
+    places: Mapping[str, Place]
+    bytes: int
+
+    @classmethod
+    def of(cls, model: Weights) -> Layout:
+        """Return the layout of a model."""
+        if isinstance(model, LaidOut):
+            return model.layout
+        return _layout(tuple((name, tensor.shape, tensor.dtype) for name, tensor in model.items()))
+
+    def name_at(self, run: Run, number: int) -> str:
+        """Return the name of the tensor that a number of a run belongs to."""
+        return next(name for name in reversed(run) if self.places[name].first <= number)
+
+    def count(self, run: Run) -> int:
+        """Return how many numbers a run holds."""
+        last = self.places[run[-1]]
+        return last.first + last.count
+
+
+@functools.lru_cache(64)
+def _layout(kinds: _Kinds) -> Layout:
+    runs, byte = _runs(kinds), 0
+    shapes = {name: (shape, dtype) for name, shape, dtype in kinds}
+    places: dict[str, Place] = {}
+    for run in runs:
+        first = 0
+        for name in run:
+            places[name] = place = Place(run, first, byte, *shapes[name])
+            first += place.count
+            byte += place.count * place.dtype.itemsize
+    return Layout(runs, {name: places[name] for name in shapes}, byte)
+
+
+def _runs(kinds: _Kinds) -> list[Run]:
+    found: dict[tuple[torch.dtype, str], list[list[str]]] = {}
+    room: dict[tuple[torch.dtype, str], int] = {}
+    for name, shape, dtype in sorted(kinds, key=lambda kind: kind[0]):
+        kind, size = (dtype, statistic(name)), shape.numel() * dtype.itemsize
+        if size > room.get(kind, -1):
+            found.setdefault(kind, []).append([])
+            room[kind] = _MOST
+        found[kind][-1].append(name)
+        room[kind] -= size
+    return [tuple(names) for each in found.values() for names in each]
+
+
+class LaidOut(Mapping[str, "Tensor"]):
+    """A model that is laid out in runs."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def layout(self) -> Layout:
+        """How it lies."""
+
+    @abstractmethod
+    def run(self, run: Run) -> Tensor:
+        """Return the numbers of a run, flat."""
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes its tensors take."""
+        return self.layout.bytes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.layout.places)
+
+    def __len__(self) -> int:
+        return len(self.layout.places)
+
+
+class FlatModel(LaidOut):
+    """A model in memory, each run in one piece; its tensors are made when they are asked for."""
+
+    __slots__ = ("_layout", "_runs", "_tensors")
+
+    def __init__(self, layout: Layout, runs: Mapping[Run, Tensor]) -> None:
+        self._layout, self._runs = layout, runs
+        self._tensors: dict[str, Tensor] = {}
+
+    @classmethod
+    def copy_of(cls, model: Weights) -> FlatModel:
+        """Return a detached copy on the CPU."""
+        layout = Layout.of(model)
+        return cls(layout, {run: _copied(model, run) for run in layout.runs})
+
+    @property
+    def layout(self) -> Layout:
+        """How it lies."""
+        return self._layout
+
+    def run(self, run: Run) -> Tensor:
+        """Return the numbers of a run, flat: the model's own."""
+        return self._runs[run]
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._tensors:
+            place = self._layout.places[name]
+            flat = self._runs[place.run]
+            self._tensors[name] = flat[place.first : place.first + place.count].view(place.shape)
+        return self._tensors[name]
+
+
+def numbers_of(model: Weights, run: Run) -> Tensor:
+    """Return the numbers of a run of a model, flat."""
+    if isinstance(model, LaidOut) and run in model.layout.runs:
+        return model.run(run)
+    if len(run) == 1:
+        return model[run[0]].reshape(-1)
+    return _joined([model[name] for name in run])
+
+
+def _copied(model: Weights, run: Run) -> Tensor:
+    """Return the numbers of a run in new memory on the CPU; a large tensor is copied once."""
+    if len(run) == 1:
+        return model[run[0]].detach().cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
+    return _joined([model[name].detach() for name in run]).cpu()
+
+
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the numbers of several tensors, flat, by one call for all."""
+    flat: Tensor = torch._C._nn.flatten_dense_tensors(tensors)
+    return flat

@@ -1,0 +1,107 @@
+"""Models whose numbers lie side by side: which tensors go together, and that each is found again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fedscal.core.layout import FlatModel, Layout, is_statistic, numbers_of, statistic
+from fedscal.core.types import Weights
+
+DTYPES = (torch.float32, torch.float64, torch.int64)
+NAMES = ("a.weight", "b.bias", "n.running_mean", "n.running_var", "n.num_batches_tracked", "z")
+
+
+def example() -> dict[str, Tensor]:
+    return {
+        "z": torch.arange(3.0),
+        "n.running_var": torch.tensor([4.0, 5.0]),
+        "n.num_batches_tracked": torch.tensor(7),
+        "a.weight": torch.arange(4.0).reshape(2, 2) + 10,
+        "n.running_mean": torch.tensor([8.0, 9.0]),
+        "ids": torch.arange(2),
+    }
+
+
+def test_parameters_means_variances_and_counters_lie_apart_each_in_the_order_of_names() -> None:
+    assert set(Layout.of(example()).runs) == {
+        ("a.weight", "z"),
+        ("n.running_mean",),
+        ("n.running_var",),
+        ("n.num_batches_tracked",),
+        ("ids",),
+    }
+
+
+def test_large_tensors_lie_alone_and_small_ones_up_to_a_megabyte_together() -> None:
+    large, half = torch.empty(2**19), torch.empty(2**17)
+    runs = Layout.of({"a": large, "b": half, "c": half, "d": half, "e": large}).runs
+    assert runs == [("a",), ("b", "c"), ("d",), ("e",)]
+
+
+def test_models_of_a_kind_share_one_layout_whatever_their_numbers() -> None:
+    other = {name: tensor + 1 for name, tensor in example().items()}
+    assert Layout.of(example()) is Layout.of(other) is FlatModel.copy_of(other).layout
+
+
+@pytest.mark.parametrize(("number", "name"), [(0, "b"), (1, "b"), (2, "d"), (4, "d"), (5, "e")])
+def test_a_number_of_a_run_has_the_name_of_its_tensor_and_empty_ones_have_none(
+    number: int, name: str
+) -> None:
+    sizes = {"a": 0, "b": 2, "c": 0, "d": 3, "e": 1, "f": 0}
+    layout = Layout.of({each: torch.empty(size) for each, size in sizes.items()})
+    assert layout.name_at(layout.runs[0], number) == name
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(NAMES),
+        st.tuples(st.lists(st.integers(0, 3), max_size=3), st.sampled_from(DTYPES)),
+        min_size=1,
+    )
+)
+def test_a_flat_model_has_the_tensors_that_it_is_a_copy_of(
+    kinds: dict[str, tuple[list[int], torch.dtype]],
+) -> None:
+    model: Weights = {name: torch.randn(shape).mul(9).to(dtype) for name, (shape, dtype) in kinds.items()}
+    flat = FlatModel.copy_of(model)
+    assert list(flat) == list(model)
+    assert all(flat[name].equal(model[name]) and flat[name].dtype == model[name].dtype for name in model)
+    assert all(numbers_of(flat, run).equal(numbers_of(model, run)) for run in flat.layout.runs)
+
+
+@pytest.mark.parametrize("shapes", [[(2, 3)], [(2, 3), (4,)]])
+def test_a_flat_model_lives_apart_from_what_it_is_a_copy_of(shapes: list[tuple[int, ...]]) -> None:
+    model = {str(number): torch.ones(shape) for number, shape in enumerate(shapes)}
+    flat = FlatModel.copy_of(model)
+    for tensor in model.values():
+        tensor.zero_()
+    assert all(bool((tensor == 1).all()) for tensor in flat.values())
+
+
+def test_odd_strides_are_laid_out_as_they_look() -> None:
+    turned = torch.arange(6.0).reshape(2, 3).T
+    patches = torch.arange(16.0).reshape(1, 2, 2, 4).to(memory_format=torch.channels_last)
+    flat = FlatModel.copy_of({"turned": turned, "patches": patches})
+    assert flat["turned"].equal(turned)
+    assert flat["patches"].equal(patches)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "running"),
+    [
+        ("layer.0.running_mean", "running_mean", True),
+        ("layer.0.running_var", "running_var", True),
+        ("layer.0.num_batches_tracked", "num_batches_tracked", False),
+        ("running_mean.weight", "", False),
+        ("head.bias", "", False),
+    ],
+)
+def test_what_a_normalisation_layer_does_not_learn_is_known_by_its_last_name(
+    name: str, kind: str, running: bool
+) -> None:
+    assert statistic(name) == kind
+    assert is_statistic(name) is running
