@@ -29,6 +29,8 @@ from fedscal.experiment.spec import EXECUTION_KEYS, RunSpec
 
 LEDGER = Path(__file__).parents[1] / "docs/data/runs.csv"
 _COLUMNS = ("benchmark", "source", "method", "adaptation", "seed")
+_NO_MATTER = EXECUTION_KEYS | {"judge_clients", "judge_every"}
+"""Keys that move no number of a line: all clients judge the first and the last round, whatever these say."""
 
 
 @dataclass(frozen=True, order=True)
@@ -68,7 +70,7 @@ def changed_keys(spec: RunSpec) -> str:
     """Return the keys of a run that are not the default of its benchmark, method and adaptation."""
     usual = RunSpec.make(**{name: getattr(spec, name) for name in _COLUMNS}).flat()
     given = spec.flat()
-    names = [name for name in given if name not in EXECUTION_KEYS and given[name] != usual.get(name)]
+    names = [name for name in given if name not in _NO_MATTER and given[name] != usual.get(name)]
     return " ".join(f"{name}={as_typed(given[name])}" for name in sorted(names))
 
 
