@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 import torch
@@ -78,7 +78,7 @@ def test_the_first_ones_stay_in_memory_and_no_file_is_made_for_them(tmp_path: Pa
 
 
 def test_a_file_is_written_again_when_no_model_is_read_from_it_any_more() -> None:
-    spare: list[BinaryIO] = []
+    spare: list[FileIO] = []
 
     def kept(value: float) -> Weights:
         return Spool(room=0, spare=spare).keep(model(value))

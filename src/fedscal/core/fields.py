@@ -36,7 +36,12 @@ def field(holds: Callable[[Any], bool], words: str) -> Field:
 
 def just(known: Any) -> Field:
     """Return the field of one value."""
-    return field(lambda value: type(value) is type(known) and value == known, quoted(known))
+
+    def fault(value: Any) -> str | None:
+        same = type(value) is type(known) and value == known
+        return None if same else f" is {quoted(value)}, not {quoted(known)}"
+
+    return fault
 
 
 def whole(low: int, high: int) -> Field:

@@ -190,7 +190,7 @@ def _copied(model: Weights, run: Run) -> Tensor:
     return _joined([model[name].detach() for name in run]).cpu()
 
 
-def _joined(tensors: Sequence[Tensor]) -> Tensor:
+def _joined(tensors: list[Tensor]) -> Tensor:
     """Return the numbers of several tensors, flat, by one call for all."""
     flat: Tensor = torch._C._nn.flatten_dense_tensors(tensors)
     return flat

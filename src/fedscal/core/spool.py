@@ -12,8 +12,9 @@ from __future__ import annotations
 import tempfile
 import threading
 import weakref
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from fedscal.core import files
 from fedscal.core.layout import LaidOut, Layout, Run, numbers_of
@@ -32,7 +33,7 @@ class Spool:
     """Keeps the models of one round until they are merged."""
 
     def __init__(
-        self, folder: Path | None = None, room: int = ROOM, *, spare: list[BinaryIO] | None = None
+        self, folder: Path | None = None, room: int = ROOM, *, spare: list[FileIO] | None = None
     ) -> None:
         """Begin empty.
 
@@ -46,7 +47,7 @@ class Spool:
         self._left = room
         self._lock = threading.Lock()
         self._spare = spare
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
         self._end = 0
 
     def keep(self, model: Weights) -> Weights:
@@ -59,10 +60,14 @@ class Spool:
         """Return so many numbers from a position of the file; they are the caller's."""
         assert self._file, "a model says where it is only after it was written"
         numbers = torch.empty(count, dtype=dtype)
+        rest = _bytes(numbers)
         with self._lock:
             self._file.seek(position)
-            if self._file.readinto(_bytes(numbers)) != count * dtype.itemsize:  # type: ignore[attr-defined]
-                raise OSError(f"the models of this round in {self._folder} are no longer whole")
+            while rest:
+                done = self._file.readinto(rest)
+                if not done:
+                    raise OSError(f"the models of this round in {self._folder} are no longer whole")
+                rest = rest[done:]
         return numbers
 
     def _written(self, model: Weights, layout: Layout) -> SpooledModel:
@@ -70,11 +75,13 @@ class Spool:
             self._file = self._file or self._opened()
             start = self._file.seek(self._end)
             for run in layout.runs:
-                self._file.write(_bytes(numbers_of(model, run)))
+                rest = _bytes(numbers_of(model, run))
+                while rest:
+                    rest = rest[self._file.write(rest) :]
             self._end += layout.bytes
         return SpooledModel(self, start, layout)
 
-    def _opened(self) -> BinaryIO:
+    def _opened(self) -> FileIO:
         file = self._spare.pop() if self._spare else _nameless(self._folder)
         if self._spare is not None:
             # Models hold on to their spool: when it goes, nobody can read the file any more.
@@ -82,8 +89,8 @@ class Spool:
         return file
 
 
-def _nameless(folder: Path | None) -> BinaryIO:
-    return tempfile.TemporaryFile(dir=files.make_dir(folder) if folder else None)
+def _nameless(folder: Path | None) -> FileIO:
+    return tempfile.TemporaryFile(buffering=0, dir=files.make_dir(folder) if folder else None)
 
 
 def _bytes(tensor: Tensor) -> memoryview:

@@ -15,8 +15,8 @@ import shutil
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from fedscal.core import files, weights
 from fedscal.core.convert import convert, dump
@@ -57,7 +57,7 @@ class Checkpoints:
         self.folder = folder
         self.memories = RunMemories(folder / "memory")
         self.own = OwnModels(folder / "own")
-        spare: list[BinaryIO] = []
+        spare: list[FileIO] = []
         self.storage = Storage(lambda: Spool(folder, spare=spare), self.own.settled)
 
     def save(self, merged: MergedRound, state: ServerState, record: str = "") -> None:

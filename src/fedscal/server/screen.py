@@ -18,6 +18,8 @@ MOST = 3.5e38
 IMAGES = whole(1, 10**9)
 """How many images a client may have."""
 _SECONDS = real(0, 1e8)
+_DRIFT = real(0, MOST)
+_READINGS = numbers(real(-MOST, MOST))
 _TENSORS = ("weights", "reports")
 
 
@@ -29,7 +31,7 @@ def training_record(client: ClientId, round_: int, examples: Field, epochs: Fiel
         "examples": examples,
         "epochs": epochs,
         "seconds": _SECONDS,
-        "drift": real(0, MOST),
+        "drift": _DRIFT,
     }
 
 
@@ -41,7 +43,7 @@ def fault(reply: Reply, package: Package, reports: Groups) -> str | None:
     """
     scalars = {f.name: getattr(reply, f.name) for f in fields(reply) if f.name not in _TENSORS}
     count = len(reply.epochs) if isinstance(reply.epochs, list | tuple) else 0
-    epochs = several(numbers(real(-MOST, MOST)), count)
+    epochs = several(_READINGS, count)
     wrong = record(training_record(reply.client, package.round, IMAGES, epochs))(scalars)
     if wrong:
         return f"its record{wrong}"
