@@ -7,7 +7,6 @@ and counters apart, in the order of their names, so that what is computed of it 
 from __future__ import annotations
 
 import functools
-import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +23,6 @@ Run = tuple[str, ...]
 _MOST = 2**20
 """Bytes of small tensors in a run."""
 _Kinds: TypeAlias = "tuple[tuple[str, torch.Size, torch.dtype], ...]"
-
-
 COUNTER = "num_batches_tracked"
 """What BatchNorm calls the number of batches that it has seen."""
 
@@ -55,7 +52,7 @@ class Place:
     @property
     def count(self) -> int:
         """How many numbers it holds."""
-        return math.prod(self.shape)
+        return self.shape.numel()
 
 
 @dataclass(frozen=True, eq=False)
