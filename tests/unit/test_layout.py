@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedscal.core.layout import FlatModel, Layout, is_statistic, numbers_of, statistic
+from fedscal.core.layout import FlatModel, Layout, is_statistic, numbers_in, numbers_of, statistic
 from fedscal.core.types import Weights
 
 DTYPES = (torch.float32, torch.float64, torch.int64)
@@ -26,14 +28,40 @@ def example() -> dict[str, Tensor]:
     }
 
 
-def test_parameters_means_variances_and_counters_lie_apart_each_in_the_order_of_names() -> None:
-    assert set(Layout.of(example()).runs) == {
-        ("a.weight", "z"),
-        ("n.running_mean",),
-        ("n.running_var",),
-        ("n.num_batches_tracked",),
-        ("ids",),
+def test_tensors_of_a_type_lie_together_parameters_first_each_kind_in_the_order_of_names() -> None:
+    layout = Layout.of(example())
+    assert set(layout.runs) == {
+        ("a.weight", "z", "n.running_mean", "n.running_var"),
+        ("ids", "n.num_batches_tracked"),
     }
+    assert [stretch.names for stretch in layout.stretches[""]] == [("a.weight", "z"), ("ids",)]
+
+
+@pytest.mark.parametrize("kept", [FlatModel.copy_of, dict])
+@pytest.mark.parametrize(
+    ("kind", "numbers"),
+    [
+        ("running_mean", [[8, 9]]),
+        ("running_var", [[4, 5]]),
+        ("num_batches_tracked", [[7]]),
+        ("", [[10, 11, 12, 13, 0, 1, 2], [0, 1]]),
+    ],
+)
+def test_numbers_of_a_kind_are_found_in_their_stretches(
+    kept: Callable[[Weights], Weights], kind: str, numbers: list[list[int]]
+) -> None:
+    model = kept(example())
+    stretches = Layout.of(model).stretches[kind]
+    assert [numbers_in(model, stretch).tolist() for stretch in stretches] == numbers
+
+
+def test_a_kind_that_does_not_fit_into_one_run_has_several_stretches() -> None:
+    half = torch.empty(2**17)
+    names = ("a.weight", "b.weight", "n.running_mean", "n.running_var", "o.running_var")
+    stretches = Layout.of(dict.fromkeys(names, half)).stretches
+    assert [s.names for s in stretches[""]] == [("a.weight", "b.weight")]
+    assert [s.names for s in stretches["running_var"]] == [("n.running_var",), ("o.running_var",)]
+    assert [(s.start, s.stop) for s in stretches["running_var"]] == [(2**17, 2**18), (0, 2**17)]
 
 
 def test_large_tensors_lie_alone_and_small_ones_up_to_a_megabyte_together() -> None:
@@ -53,7 +81,8 @@ def test_a_number_of_a_run_has_the_name_of_its_tensor_and_empty_ones_have_none(
 ) -> None:
     sizes = {"a": 0, "b": 2, "c": 0, "d": 3, "e": 1, "f": 0}
     layout = Layout.of({each: torch.empty(size) for each, size in sizes.items()})
-    assert layout.name_at(layout.runs[0], number) == name
+    (stretch,) = layout.stretches[""]
+    assert layout.name_at(stretch, number) == name
 
 
 @given(

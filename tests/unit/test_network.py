@@ -115,11 +115,13 @@ def test_the_statistics_of_efficientnet_can_follow_a_client() -> None:
 class Remembers(nn.Linear):
     """A layer whose state is more than its tensors."""
 
+    remembered = 7
+
     def get_extra_state(self) -> Tensor:
-        return torch.tensor(7)
+        return torch.tensor(self.remembered)
 
     def set_extra_state(self, state: Tensor) -> None:
-        assert state == 7
+        self.remembered = int(state)
 
 
 def same_tensors(network: Network) -> bool:
@@ -142,6 +144,9 @@ def test_the_tensors_are_those_of_the_state_whatever_becomes_of_the_network() ->
 
 
 def test_a_state_that_is_more_than_its_tensors_is_whole() -> None:
-    network = Network(nn.Sequential(nn.Flatten(), Remembers(4, 5)), 5, 3)
+    layer = Remembers(4, 5)
+    network = Network(nn.Sequential(nn.Flatten(), layer), 5, 3)
     assert list(network.tensors()) == list(network.state_dict())
     assert "backbone.1._extra_state" in network.tensors()
+    network.load({**network.tensors(), "backbone.1._extra_state": torch.tensor(8)})
+    assert layer.remembered == 8

@@ -1,12 +1,14 @@
 """Models whose numbers lie side by side: a model of few numbers has many tensors, and each costs a call.
 
-A run is what is best handled as one: tensors of one type, together 1 MB at most, parameters, means, variances
-and counters apart, in the order of their names, so that what is computed of it depends on no model's order.
+A run is what is best handled as one: tensors of one type, together 1 MB at most. Parameters come first, then
+means, variances and counters, each in the order of their names, so that what is computed of a run depends on
+no model's order.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +42,17 @@ def is_statistic(name: str) -> bool:
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """Where tensors of one kind lie side by side: parameters, or one statistic of all layers."""
+
+    names: Run
+    run: Run
+    start: int
+    stop: int
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
 class Place:
     """Where a tensor is: its run, how many numbers of that come before it, and bytes of the model."""
 
@@ -61,11 +74,13 @@ class Layout:
 
     Attributes:
         runs: the runs.
+        stretches: where the numbers of each kind are, by what ``statistic`` calls it.
         places: where each tensor is, in the order of the model.
         bytes: how many there are.
     """
 
     runs: Sequence[Run]
+    stretches: Mapping[str, Sequence[Stretch]]
     places: Mapping[str, Place]
     bytes: int
 
@@ -76,9 +91,10 @@ class Layout:
             return model.layout
         return _layout(tuple((name, tensor.shape, tensor.dtype) for name, tensor in model.items()))
 
-    def name_at(self, run: Run, number: int) -> str:
-        """Return the name of the tensor that a number of a run belongs to."""
-        return next(name for name in reversed(run) if self.places[name].first <= number)
+    def name_at(self, stretch: Stretch, number: int) -> str:
+        """Return the name of the tensor that a number of a stretch belongs to."""
+        place = stretch.start + number
+        return next(name for name in reversed(stretch.names) if self.places[name].first <= place)
 
     def count(self, run: Run) -> int:
         """Return how many numbers a run holds."""
@@ -91,25 +107,29 @@ def _layout(kinds: _Kinds) -> Layout:
     runs, byte = _runs(kinds), 0
     shapes = {name: (shape, dtype) for name, shape, dtype in kinds}
     places: dict[str, Place] = {}
+    stretches: dict[str, list[Stretch]] = {}
     for run in runs:
         first = 0
-        for name in run:
-            places[name] = place = Place(run, first, byte, *shapes[name])
-            first += place.count
-            byte += place.count * place.dtype.itemsize
-    return Layout(runs, {name: places[name] for name in shapes}, byte)
+        for kind, side_by_side in itertools.groupby(run, statistic):
+            names, start = tuple(side_by_side), first
+            for name in names:
+                places[name] = place = Place(run, first, byte, *shapes[name])
+                first += place.count
+                byte += place.count * place.dtype.itemsize
+            stretches.setdefault(kind, []).append(Stretch(names, run, start, first, place.dtype))
+    return Layout(runs, stretches, {name: places[name] for name in shapes}, byte)
 
 
 def _runs(kinds: _Kinds) -> list[Run]:
-    found: dict[tuple[torch.dtype, str], list[list[str]]] = {}
-    room: dict[tuple[torch.dtype, str], int] = {}
-    for name, shape, dtype in sorted(kinds, key=lambda kind: kind[0]):
-        kind, size = (dtype, statistic(name)), shape.numel() * dtype.itemsize
-        if size > room.get(kind, -1):
-            found.setdefault(kind, []).append([])
-            room[kind] = _MOST
-        found[kind][-1].append(name)
-        room[kind] -= size
+    found: dict[torch.dtype, list[list[str]]] = {}
+    room: dict[torch.dtype, int] = {}
+    for name, shape, dtype in sorted(kinds, key=lambda kind: (statistic(kind[0]), kind[0])):
+        size = shape.numel() * dtype.itemsize
+        if size > room.get(dtype, -1):
+            found.setdefault(dtype, []).append([])
+            room[dtype] = _MOST
+        found[dtype][-1].append(name)
+        room[dtype] -= size
     return [tuple(names) for each in found.values() for names in each]
 
 
@@ -152,7 +172,8 @@ class FlatModel(LaidOut):
     def copy_of(cls, model: Weights) -> FlatModel:
         """Return a detached copy on the CPU."""
         layout = Layout.of(model)
-        return cls(layout, {run: _copied(model, run) for run in layout.runs})
+        with torch.no_grad():
+            return cls(layout, {run: _copied(model, run) for run in layout.runs})
 
     @property
     def layout(self) -> Layout:
@@ -175,16 +196,25 @@ def numbers_of(model: Weights, run: Run) -> Tensor:
     """Return the numbers of a run of a model, flat."""
     if isinstance(model, LaidOut) and run in model.layout.runs:
         return model.run(run)
-    if len(run) == 1:
-        return model[run[0]].reshape(-1)
-    return _joined([model[name] for name in run])
+    return _flat([model[name] for name in run])
+
+
+def numbers_in(model: Weights, stretch: Stretch) -> Tensor:
+    """Return the numbers of a stretch of a model, flat."""
+    if isinstance(model, LaidOut) and stretch.run in model.layout.runs:
+        return model.run(stretch.run)[stretch.start : stretch.stop]
+    return _flat([model[name] for name in stretch.names])
+
+
+def _flat(tensors: list[Tensor]) -> Tensor:
+    return tensors[0].reshape(-1) if len(tensors) == 1 else _joined(tensors)
 
 
 def _copied(model: Weights, run: Run) -> Tensor:
     """Return the numbers of a run in new memory on the CPU; a large tensor is copied once."""
     if len(run) == 1:
         return model[run[0]].detach().cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
-    return _joined([model[name].detach() for name in run]).cpu()
+    return _joined([model[name] for name in run]).cpu()
 
 
 def _joined(tensors: list[Tensor]) -> Tensor:

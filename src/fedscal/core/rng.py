@@ -29,12 +29,18 @@ def stream(seed: int, purpose: str, *scope: str | int) -> torch.Generator:
 def global_stream(seed: int, purpose: str, *scope: str | int) -> Iterator[None]:
     """Let torch's global generators be at the start of the stream with this name, and put them back after."""
     start = stream_seed(seed, purpose, *scope)
-    with torch.random.fork_rng():
-        if torch.accelerator.is_available():
+    if torch.accelerator.is_available():
+        with torch.random.fork_rng():
             torch.manual_seed(start)
-        else:  # torch.manual_seed would write down where it was called from, for devices that are not there
-            torch.default_generator.manual_seed(start)
+            yield
+        return
+    # These do the same for devices that are not there, and a client of few images would feel it.
+    before = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(start)
+    try:
         yield
+    finally:
+        torch.default_generator.set_state(before)
 
 
 @dataclass(frozen=True)

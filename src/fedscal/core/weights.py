@@ -14,7 +14,7 @@ import safetensors
 
 from fedscal.core.errors import ModelRefused
 from fedscal.core.fields import printable, quoted
-from fedscal.core.layout import FlatModel, LaidOut, Layout, Run, is_statistic, numbers_of
+from fedscal.core.layout import FlatModel, LaidOut, Layout, Stretch, is_statistic, numbers_in, numbers_of
 from fedscal.core.lazy import safetensors_torch, torch
 from fedscal.core.types import Groups, Weights
 
@@ -79,17 +79,15 @@ def distance(a: Weights, b: Weights) -> float:
     A difference is rounded once, to the type of the numbers or float32, so by 2^-24 of itself at most; all
     that follows is in float64.
     """
-    runs = Layout.of(a).runs
-    return float(sum(_square(a, b, run) for run in runs if not is_statistic(run[0])) ** 0.5)
+    learned = Layout.of(a).stretches.get("", ())
+    return float(sum(_square(a, b, stretch) for stretch in learned if stretch.dtype.is_floating_point) ** 0.5)
 
 
-def _square(a: Weights, b: Weights, run: Run) -> float:
-    """Return the square of the distance of a run; counters are not measured."""
-    numbers = numbers_of(a, run)
-    if not numbers.is_floating_point():
-        return 0.0
+def _square(a: Weights, b: Weights, stretch: Stretch) -> float:
+    """Return the square of the distance of two models in one stretch."""
+    numbers = numbers_in(a, stretch)
     exact = torch.promote_types(numbers.dtype, torch.float32)
-    steps = (numbers.to(exact) - numbers_of(b, run)).to(torch.float64)
+    steps = (numbers.to(exact) - numbers_in(b, stretch)).to(torch.float64)
     return float(steps.mul_(steps).sum())
 
 
@@ -107,12 +105,17 @@ def statistics(model: Weights) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().clone() for name, tensor in model.items() if belongs_to_site(name)}
 
 
-def with_statistics(model: Weights, other: Weights) -> dict[str, Tensor]:
+def with_statistics(model: Weights, other: Weights) -> FlatModel:
     """Return a model with what belongs to a site taken from another one, counters included."""
-    return {
-        name: other[name] if belongs_to_site(name) or not tensor.is_floating_point() else tensor
-        for name, tensor in model.items()
-    }
+    layout = Layout.of(model)
+    places = layout.places.items()
+    taken = {name: p.run for name, p in places if belongs_to_site(name) or not p.dtype.is_floating_point}
+    runs = {run: numbers_of(model, run) for run in layout.runs}
+    # Only what changes is copied: most of a large model belongs to no site.
+    made = FlatModel(layout, runs | {run: runs[run].clone() for run in set(taken.values())})
+    for name in taken:
+        made[name].copy_(other[name])
+    return made
 
 
 def digest(weights: Weights) -> str:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedscal.core.layout import Layout
 from fedscal.core.types import Images, Prediction, Weights
 from fedscal.models.cut import cut
 
@@ -142,21 +143,20 @@ class Network(nn.Module):
         """Where the network computes."""
         return self.head.weight.device
 
+    @torch.no_grad()
     def load(self, model: Weights) -> None:
         """Take over the values of a model of this network; torch refuses another one's, with a list."""
-        own, values = self.tensors(), dict(model)
-        if {name: tensor.shape for name, tensor in values.items()} != {n: t.shape for n, t in own.items()}:
-            self.load_state_dict(values)
+        own = self._kept()
+        if own is None or Layout.of(model).places != Layout.of(own).places:
+            self.load_state_dict(dict(model))
+            return
         # load_state_dict does the same, but with much else for every module: as long as a pass of few images.
         for name, tensor in own.items():
-            tensor.copy_(values[name])
+            tensor.copy_(model[name])
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return what ``state_dict`` does, the tensors themselves, without a walk over the modules."""
-        kept = self._kept()
-        if kept is None:
-            return dict(self.state_dict())
-        return {name: tensor.detach() for name, tensor in kept.items()}
+        """Return what ``state_dict`` holds, parameters as they are, without a walk over the modules."""
+        return self._kept() or self.state_dict(keep_vars=True)
 
     def _kept(self) -> dict[str, Tensor] | None:
         """Return parameters and buffers of the state by name; None if it is more than these."""
@@ -166,7 +166,8 @@ class Network(nn.Module):
 
     def freeze_head(self, frozen: bool = True) -> None:
         """Keep the hypothesis h fixed, so that adaptation moves the features only; or let it move again."""
-        self.head.requires_grad_(not frozen)
+        for parameter in (self.head.weight, self.head.bias):
+            parameter.requires_grad = not frozen
 
     @property
     def first_layer(self) -> str:

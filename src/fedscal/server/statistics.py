@@ -14,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from fedscal.core import weights
-from fedscal.core.layout import COUNTER, Layout, numbers_of, statistic
+from fedscal.core.layout import COUNTER, Layout, numbers_in
 from fedscal.core.types import Weights
 
 if TYPE_CHECKING:
@@ -64,16 +64,15 @@ def impossible(model: Weights, sent: Sequence[Weights], images: int, epochs: int
     """
     counted = _PASSES * images * max(1, epochs)  # a batch holds at least one image
     layout = Layout.of(model)
-    for run in layout.runs:
-        kind = statistic(run[0])
-        if kind == _VARIANCE and (least := numbers_of(model, run).min(0)).values < 0:
-            return f"the variance '{layout.name_at(run, int(least.indices))}' is negative"
-        if kind == COUNTER:
-            counts, *known = (numbers_of(each, run).tolist() for each in (model, *sent))
-            for number, (count, *before) in enumerate(zip(counts, *known, strict=True)):
-                if not 0 <= count <= max(before) + counted:
-                    name = layout.name_at(run, number)
-                    return f"the counter '{name}' is {count:,}, which it cannot have counted"
+    for stretch in layout.stretches.get(_VARIANCE, ()):
+        if len(numbers := numbers_in(model, stretch)) and (least := numbers.min(0)).values < 0:
+            return f"the variance '{layout.name_at(stretch, int(least.indices))}' is negative"
+    for stretch in layout.stretches.get(COUNTER, ()):
+        counts, *known = (numbers_in(each, stretch).tolist() for each in (model, *sent))
+        for number, (count, *before) in enumerate(zip(counts, *known, strict=True)):
+            if not 0 <= count <= max(before) + counted:
+                name = layout.name_at(stretch, number)
+                return f"the counter '{name}' is {count:,}, which it cannot have counted"
     return None
 
 
