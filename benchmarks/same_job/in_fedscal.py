@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -63,15 +65,16 @@ def experiment(clients: int) -> Experiment:
     return parts.with_clients(parts.clients_of_data())
 
 
-def counted(network: Network) -> Counter[bool]:
-    """Count the images that go through the network from now on, apart those with a gradient."""
+@contextmanager
+def counted(network: Network) -> Iterator[Counter[bool]]:
+    """Count the images that go through the network meanwhile, apart those with a gradient."""
     seen: Counter[bool] = Counter()
 
     def count(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         seen[torch.is_grad_enabled()] += len(inputs[0])
 
-    network.register_forward_pre_hook(count)
-    return seen
+    with network.register_forward_pre_hook(count):
+        yield seen
 
 
 def main() -> None:
@@ -79,7 +82,6 @@ def main() -> None:
     clients = job.clients()
     parts = experiment(clients)
     site, rule = parts.service(parts.layout), parts.rule
-    seen = counted(site.network)
     state = rule.init(
         Briefing(snapshot(site.network.state_dict()), site.network.first_layer, parts.spec.rounds)
     )
@@ -87,12 +89,13 @@ def main() -> None:
         kept = Checkpoints(Path(folder))
         driver = LocalDriver(parts.layout.clients, [site], kept.memories)
         rounds = federate(rule, driver, state, parts.schedule, seed=0, storage=kept.storage)
-        assert len(next(rounds).replies) == clients
+        with counted(site.network) as seen:
+            assert len(next(rounds).replies) == clients
+        assert seen == {True: clients * job.IMAGES}, f"other passes than the job's: {seen}"
         began = job.Clock.now()
         for _ in range(job.ROUNDS - 1):
             next(rounds)
         ended = job.Clock.now()
-    assert seen == {True: job.ROUNDS * clients * job.IMAGES}, f"other passes than the job's: {seen}"
     job.tell(began, ended)
 
 
