@@ -34,7 +34,7 @@ def global_stream(seed: int, purpose: str, *scope: str | int) -> Iterator[None]:
             torch.manual_seed(start)
             yield
         return
-    # These do the same for devices that are not there, and a client of few images would feel it.
+    # fork_rng and manual_seed look after every device that there might be, which takes a small client long.
     before = torch.default_generator.get_state()
     torch.default_generator.manual_seed(start)
     try:
