@@ -32,8 +32,9 @@ TOLD = ["--quiet", "--no-report"]
 
 @pytest.fixture
 def guest(tmp_path: Path, cache: Path) -> Any:
-    """The installed program in a directory that holds the guest's module and nothing else."""
+    """The installed program in a directory that holds the guest's module, and one named like one of Python's."""
     shutil.copy(GUESTS / "guest_parts.py", tmp_path)
+    (tmp_path / "queue.py").write_text("raise SystemExit('not the queue of the standard library')\n")
 
     def run(*words: str | Path, **how: Any) -> Ended:
         return program(cache, *words, cwd=tmp_path, **how)
@@ -94,7 +95,7 @@ def test_a_guest_is_refused_without_permission_and_is_not_imported(guest: Any, t
     (tmp_path / "guest_parts.py").write_text("open('trace', 'w')\n")
     ended = guest("run", *SPEC, PLUGIN[0], "--out", "made")
     assert (ended.code, "plugins=guest_parts would run code" in ended.error) == (2, True)
-    assert [path.name for path in tmp_path.iterdir()] == ["guest_parts.py"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["guest_parts.py", "queue.py"]
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ def worker_running(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     fake = folder / "python"
     fake.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{code}'\n")
     fake.chmod(0o755)
-    monkeypatch.setattr("fedscal.runtime.local.sys.executable", str(fake))
+    monkeypatch.setattr("fedscal.core.module_command.sys.executable", str(fake))
     return WorkerProcess({"spec": {}})
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedscal.core.errors import DirectoryBusy
+from fedscal.core.module_command import module_command
 from fedscal.experiment.run_directory import RunDirectory
 from fedscal.experiment.spec import RunSpec, environment_keys
 
@@ -118,4 +119,4 @@ def _command(cell: Cell) -> list[str]:
     fresh = ["--out", path, *(f"{key}={value}" for key, value in keys.items())]
     words = ["--resume", path] if cell.directory.started else fresh
     followed = ["--track", cell.track] if cell.track else []
-    return [sys.executable, "-m", "fedscal", "run", "--quiet", "--no-report", *followed, *words]
+    return module_command("fedscal", "run", "--quiet", "--no-report", *followed, *words)

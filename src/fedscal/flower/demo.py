@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedscal.core.module_command import module_command
 from fedscal.core.options import Keys, Value
 from fedscal.experiment.experiment import Experiment
 from fedscal.experiment.source import source_model
@@ -59,4 +59,4 @@ def _command(path: Path, *words: object) -> RunningProcess:
         with path.open("a") as file:
             file.write(line + "\n")
 
-    return RunningProcess([sys.executable, "-m", "fedscal", "flower", *map(str, words)], log=append)
+    return RunningProcess(module_command("fedscal", "flower", *words), log=append)

@@ -12,7 +12,6 @@ import shlex
 import shutil
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING
 from fedscal.core import files
 from fedscal.core.errors import FedscalError, UsageError
 from fedscal.core.extras import from_extra
+from fedscal.core.module_command import module_command
 from fedscal.core.options import Keys, Value
 from fedscal.data.remote import site_name
 from fedscal.experiment.spec import RunSpec
@@ -113,7 +113,7 @@ def run_server(
         with Control(endpoint) as control:
             names = control.register_all(keys) if keys else []
         parts += [
-            SupervisedProcess(_module("executor", "server", endpoint.folder), env),
+            SupervisedProcess(module_command("fedscal.flower.executor", "server", endpoint.folder), env),
             SupervisedProcess(FRONTS[front](host, port, keys, endpoint), env),
         ]
         for part in parts[1:]:
@@ -129,20 +129,16 @@ def local_folder(state: Path) -> Path:
 
 
 def _superlink(endpoint: Endpoint, state: Path, signed: bool) -> list[str]:
-    argv = _module("superlink", endpoint.operator_secret, *endpoint.tls_flags())
+    argv = module_command("fedscal.flower.superlink", endpoint.operator_secret, *endpoint.tls_flags())
     argv += ["--database", str(state.resolve() / "superlink.db"), "--disable-runtime-dependency-installation"]
     return [*argv, *(["--enable-supernode-auth"] if signed else [])]
-
-
-def _module(name: str, *words: object) -> list[str]:
-    return [sys.executable, "-m", f"fedscal.flower.{name}", *map(str, words)]
 
 
 def _built_in_front(host: str, port: int, keys: Path | None, endpoint: Endpoint) -> list[str]:
     path = endpoint.folder / "front.json"
     own = {name: str((keys / file).resolve()) if keys else None for name, file in _SERVER_FILES.items()}
     files.write_json(path, {"host": host, "port": port, **own, "endpoint": str(endpoint.folder)})
-    return _module("front", path)
+    return module_command("fedscal.flower.front", path)
 
 
 def _nginx(host: str, port: int, keys: Path | None, endpoint: Endpoint) -> list[str]:
@@ -194,7 +190,7 @@ def run_site(state: Path, address: Address, key: Path | None, port: int, retry: 
             SupervisedProcess(
                 node, environment(state / "flwr"), retry, attempts, stable=math.inf, healthy=heartbeat.alive
             ),
-            SupervisedProcess(_module("executor", "site", state, endpoint.folder)),
+            SupervisedProcess(module_command("fedscal.flower.executor", "site", state, endpoint.folder)),
         ]
         for part in parts:
             part.start(output)
@@ -205,7 +201,9 @@ def run_site(state: Path, address: Address, key: Path | None, port: int, retry: 
 def _supernode(
     state: Path, heartbeat: Path, address: Address, key: Path | None, endpoint: Endpoint
 ) -> list[str]:
-    argv = _module("supernode", state, heartbeat, "--superlink", address, *endpoint.tls_flags())
+    argv = module_command(
+        "fedscal.flower.supernode", state, heartbeat, "--superlink", address, *endpoint.tls_flags()
+    )
     argv += ["--root-certificates", str(address.authority)] if address.authority else ["--insecure"]
     return [*argv, *(["--auth-supernode-private-key", str(key)] if key else [])]
 

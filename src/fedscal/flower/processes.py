@@ -124,7 +124,7 @@ class RunningProcess:
     def __init__(
         self, argv: Sequence[str], env: Mapping[str, str] | None = None, log: Callable[[str], None] = print
     ) -> None:
-        self.name = argv[2].rpartition(".")[2] if argv[1] == "-m" else Path(argv[0]).name
+        self.name = argv[argv.index("-m") + 1].rpartition(".")[2] if "-m" in argv else Path(argv[0]).name
         self.flower_code = 0
         self._log = log
         self.process = subprocess.Popen(

@@ -14,7 +14,6 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from fedscal.core.errors import DataRefused, ModelRefused, OutOfSpace, shown
+from fedscal.core.module_command import module_command
 from fedscal.core.types import ClientId, Failure, Groups, Judged, Metrics, Package, Reply, Weights
 from fedscal.runtime.messages import (
     EXPECTED,
@@ -98,7 +98,7 @@ class WorkerProcess:
         return f"its worker process ended with code {code}{hint}"
 
     def _start(self) -> subprocess.Popen[bytes]:
-        argv, pipe = [sys.executable, "-m", "fedscal.experiment.worker"], subprocess.PIPE
+        argv, pipe = module_command("fedscal.experiment.worker"), subprocess.PIPE
         process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe)
         assert process.stdin
         assert process.stderr
