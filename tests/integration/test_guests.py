@@ -32,7 +32,7 @@ TOLD = ["--quiet", "--no-report"]
 
 @pytest.fixture
 def guest(tmp_path: Path, cache: Path) -> Any:
-    """The installed program in a directory that holds the guest's module, and one named like one of Python's."""
+    """The installed program in a directory that holds the guest's module and one named like Python's."""
     shutil.copy(GUESTS / "guest_parts.py", tmp_path)
     (tmp_path / "queue.py").write_text("raise SystemExit('not the queue of the standard library')\n")
 

@@ -226,13 +226,24 @@ def test_an_evaluation_is_repeated_once_and_then_ends_the_run() -> None:
     assert worker.asked == 2
 
 
-def worker_running(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerProcess:
+def worker_running(
+    code: str, folder: Path, monkeypatch: pytest.MonkeyPatch, spec: object = None
+) -> WorkerProcess:
     """Return a worker whose interpreter executes something else."""
     fake = folder / "python"
     fake.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{code}'\n")
     fake.chmod(0o755)
     monkeypatch.setattr("fedscal.core.module_command.sys.executable", str(fake))
-    return WorkerProcess({"spec": {}})
+    return WorkerProcess({"spec": spec})
+
+
+def test_a_worker_that_died_before_it_was_told_anything_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more_than_a_pipe_holds = "x" * 2**20
+    worker = worker_running("import os; os._exit(3)", tmp_path, monkeypatch, more_than_a_pipe_holds)
+    assert worker.handle(Request("profile", ["a"])) == Failure("a", "its worker process ended with code 3")
+    worker.close()
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,8 @@ class WorkerProcess:
         assert process.stdin
         assert process.stderr
         self._stderr = _Stderr(process.stderr)
-        write_frame(process.stdin, Frame(self._begin))  # type: ignore[arg-type]
+        with contextlib.suppress(OSError):  # it is dead already: the first request finds out why
+            write_frame(process.stdin, Frame(self._begin))  # type: ignore[arg-type]
         return process
 
 
