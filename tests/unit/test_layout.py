@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedscal.core.layout import FlatModel, Layout, is_statistic, numbers_in, numbers_of, statistic
+from fedscal.core.layout import (
+    FlatModel,
+    Layout,
+    in_order,
+    in_shape,
+    is_statistic,
+    numbers_in,
+    numbers_of,
+    statistic,
+)
 from fedscal.core.types import Weights
 
 DTYPES = (torch.float32, torch.float64, torch.int64)
@@ -88,7 +97,7 @@ def test_a_number_of_a_run_has_the_name_of_its_tensor_and_empty_ones_have_none(
 @given(
     st.dictionaries(
         st.sampled_from(NAMES),
-        st.tuples(st.lists(st.integers(0, 3), max_size=3), st.sampled_from(DTYPES)),
+        st.tuples(st.lists(st.integers(0, 3), max_size=4), st.sampled_from(DTYPES)),
         min_size=1,
     )
 )
@@ -109,6 +118,18 @@ def test_a_flat_model_lives_apart_from_what_it_is_a_copy_of(shapes: list[tuple[i
     for tensor in model.values():
         tensor.zero_()
     assert all(bool((tensor == 1).all()) for tensor in flat.values())
+
+
+def test_kernels_of_a_convolution_lie_with_their_channels_last_and_are_copied_as_they_lie() -> None:
+    kernels = torch.arange(12.0).reshape(1, 3, 2, 2)
+    numbers = [0.0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11]
+    assert in_order(kernels).tolist() == numbers
+    assert in_shape(in_order(kernels), kernels.shape).equal(kernels)
+    turned = kernels.contiguous(memory_format=torch.channels_last)
+    assert in_order(turned).data_ptr() == turned.data_ptr()
+    (run,) = Layout.of({"kernels": kernels}).runs
+    assert numbers_of({"kernels": kernels}, run).tolist() == numbers
+    assert FlatModel.copy_of({"kernels": turned})["kernels"].stride() == turned.stride()
 
 
 def test_odd_strides_are_laid_out_as_they_look() -> None:

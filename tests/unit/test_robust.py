@@ -37,6 +37,12 @@ def test_the_median_of_an_odd_and_of_an_even_number() -> None:
     assert robust.median(models(1, 2, 4, 900))["w"].tolist() == [3, -3]
 
 
+def test_every_coordinate_of_a_convolution_stays_in_its_place() -> None:
+    kernels = torch.arange(24.0).reshape(2, 3, 2, 2)
+    found = robust.median([{"w": kernels + step} for step in (-1, 0, 900)])["w"]
+    assert found.equal(kernels)
+
+
 def test_a_counter_is_not_the_attacker_s_to_choose() -> None:
     assert robust.median(models(1, 2, 3, counters=(5, 6, 10**15)))["n"].item() == 6
 

@@ -2,7 +2,8 @@
 
 A run is what is best handled as one: tensors of one type, together 1 MB at most. Parameters come first, then
 means, variances and counters, each in the order of their names, so that what is computed of a run depends on
-no model's order.
+no model's order. Kernels of convolutions lie as networks here compute with them, the channels last: to turn
+them round takes longer than to copy them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ Run = tuple[str, ...]
 _MOST = 2**20
 """Bytes of small tensors in a run."""
 _Kinds: TypeAlias = "tuple[tuple[str, torch.Size, torch.dtype], ...]"
+_KERNEL = 4
+"""Dimensions of a convolution's kernels: out, channels, height, width."""
 COUNTER = "num_batches_tracked"
 """What BatchNorm calls the number of batches that it has seen."""
 
@@ -188,7 +191,7 @@ class FlatModel(LaidOut):
         if name not in self._tensors:
             place = self._layout.places[name]
             flat = self._runs[place.run]
-            self._tensors[name] = flat[place.first : place.first + place.count].view(place.shape)
+            self._tensors[name] = in_shape(flat[place.first : place.first + place.count], place.shape)
         return self._tensors[name]
 
 
@@ -206,18 +209,36 @@ def numbers_in(model: Weights, stretch: Stretch) -> Tensor:
     return _flat([model[name] for name in stretch.names])
 
 
+def in_order(tensor: Tensor) -> Tensor:
+    """Return a tensor's numbers, flat, in the order in which they lie."""
+    return _turned(tensor).reshape(-1)
+
+
+def in_shape(numbers: Tensor, shape: torch.Size) -> Tensor:
+    """Return the tensor of this shape whose numbers lie so; ``in_order`` turned round."""
+    if len(shape) != _KERNEL:
+        return numbers.view(shape)
+    out, channels, height, width = shape
+    return numbers.view(out, height, width, channels).permute(0, 3, 1, 2)
+
+
+def _turned(tensor: Tensor) -> Tensor:
+    return tensor.permute(0, 2, 3, 1) if tensor.ndim == _KERNEL else tensor
+
+
 def _flat(tensors: list[Tensor]) -> Tensor:
-    return tensors[0].reshape(-1) if len(tensors) == 1 else _joined(tensors)
+    return in_order(tensors[0]) if len(tensors) == 1 else _joined(tensors)
 
 
 def _copied(model: Weights, run: Run) -> Tensor:
     """Return the numbers of a run in new memory on the CPU; a large tensor is copied once."""
     if len(run) == 1:
-        return model[run[0]].detach().cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
+        only = _turned(model[run[0]].detach())
+        return only.cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
     return _joined([model[name] for name in run]).cpu()
 
 
 def _joined(tensors: list[Tensor]) -> Tensor:
     """Return the numbers of several tensors, flat, by one call for all."""
-    flat: Tensor = torch._C._nn.flatten_dense_tensors(tensors)
+    flat: Tensor = torch._C._nn.flatten_dense_tensors([_turned(tensor) for tensor in tensors])
     return flat

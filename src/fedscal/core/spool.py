@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedscal.core import files
-from fedscal.core.layout import LaidOut, Layout, Run, numbers_of
+from fedscal.core.layout import LaidOut, Layout, Run, in_shape, numbers_of
 from fedscal.core.lazy import torch
 from fedscal.core.types import Weights
 from fedscal.core.weights import OnDisk
@@ -112,7 +112,7 @@ class SpooledModel(LaidOut, OnDisk):
 
     def __getitem__(self, name: str) -> Tensor:
         place = self._layout.places[name]
-        return self.part(name, 0, place.count).reshape(place.shape)
+        return in_shape(self.part(name, 0, place.count), place.shape)
 
     def part(self, name: str, start: int, stop: int) -> Tensor:
         """Read only the numbers from ``start`` to ``stop``."""

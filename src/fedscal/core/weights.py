@@ -14,7 +14,16 @@ import safetensors
 
 from fedscal.core.errors import ModelRefused
 from fedscal.core.fields import printable, quoted
-from fedscal.core.layout import FlatModel, LaidOut, Layout, Stretch, is_statistic, numbers_in, numbers_of
+from fedscal.core.layout import (
+    FlatModel,
+    LaidOut,
+    Layout,
+    Stretch,
+    in_order,
+    is_statistic,
+    numbers_in,
+    numbers_of,
+)
 from fedscal.core.lazy import safetensors_torch, torch
 from fedscal.core.types import Groups, Weights
 
@@ -35,13 +44,13 @@ class OnDisk(Mapping[str, "Tensor"]):
         """How many bytes its tensors take."""
 
     def part(self, name: str, start: int, stop: int) -> Tensor:
-        """Return the numbers from ``start`` to ``stop`` of a tensor, flat."""
-        return self[name].reshape(-1)[start:stop]
+        """Return the numbers from ``start`` to ``stop`` of a tensor, flat, in the order of a layout."""
+        return in_order(self[name])[start:stop]
 
 
 def part(model: Weights, name: str, start: int, stop: int) -> Tensor:
-    """Return the numbers from ``start`` to ``stop`` of a model's tensor, flat."""
-    return model.part(name, start, stop) if isinstance(model, OnDisk) else model[name].reshape(-1)[start:stop]
+    """Return the numbers from ``start`` to ``stop`` of a model's tensor, flat, in the order of a layout."""
+    return model.part(name, start, stop) if isinstance(model, OnDisk) else in_order(model[name])[start:stop]
 
 
 def snapshot(weights: Weights) -> FlatModel:

@@ -16,6 +16,7 @@ from statistics import median as middle
 from typing import TYPE_CHECKING, Literal
 
 from fedscal.core import weights
+from fedscal.core.layout import in_shape
 from fedscal.core.lazy import torch
 from fedscal.core.options import option
 from fedscal.core.types import Reply, Weights
@@ -92,7 +93,7 @@ def _by_block(
         of(torch.stack([weights.part(model, name, start, start + size) for model in models]))
         for start in range(0, shape.numel(), size)
     ]
-    return torch.cat(blocks or [weights.part(models[0], name, 0, 0)]).reshape(shape)
+    return in_shape(torch.cat(blocks or [weights.part(models[0], name, 0, 0)]), shape)
 
 
 def krum(models: Sequence[Weights], server: Weights, attackers: int) -> dict[str, Tensor]:
