@@ -65,8 +65,10 @@ def most(copies: float, size: int) -> Iterator[None]:
 
 
 def large(size: int, value: float) -> dict[str, Tensor]:
-    """Return a model of so many MB."""
-    return {f"w{n:02}": torch.full((size * 2**18 // TENSORS,), value + n) for n in range(TENSORS)}
+    """Return a model of so many MB; half of its tensors are kernels of convolutions."""
+    numbers = size * 2**18 // TENSORS
+    shapes = ((numbers,), (numbers // 4096, 1024, 2, 2))
+    return {f"w{n:02}": torch.full(shapes[n % 2], value + n) for n in range(TENSORS)}
 
 
 class Ballast(nn.Module):

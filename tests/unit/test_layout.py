@@ -132,6 +132,14 @@ def test_kernels_of_a_convolution_lie_with_their_channels_last_and_are_copied_as
     assert FlatModel.copy_of({"kernels": turned})["kernels"].stride() == turned.stride()
 
 
+def test_a_kernel_too_large_for_a_run_lies_as_in_a_file() -> None:
+    kernels = torch.randn(2**17, 1, 3, 3).to(memory_format=torch.channels_last).expand(-1, 2, -1, -1)
+    kept = FlatModel.copy_of({"kernels": kernels})["kernels"]
+    assert kept.equal(kernels)
+    assert kept.is_contiguous()
+    assert in_shape(in_order(kernels), kernels.shape).equal(kernels)
+
+
 def test_odd_strides_are_laid_out_as_they_look() -> None:
     turned = torch.arange(6.0).reshape(2, 3).T
     patches = torch.arange(16.0).reshape(1, 2, 2, 4).to(memory_format=torch.channels_last)

@@ -2,8 +2,8 @@
 
 A run is what is best handled as one: tensors of one type, together 1 MB at most. Parameters come first, then
 means, variances and counters, each in the order of their names, so that what is computed of a run depends on
-no model's order. Kernels of convolutions lie as networks here compute with them, the channels last: to turn
-them round takes longer than to copy them.
+no model's order. Small kernels of convolutions lie as networks here compute with them, the channels last: to
+turn them round takes longer than to copy them. Large ones lie as files have them: to write them needs no copy.
 """
 
 from __future__ import annotations
@@ -216,14 +216,14 @@ def in_order(tensor: Tensor) -> Tensor:
 
 def in_shape(numbers: Tensor, shape: torch.Size) -> Tensor:
     """Return the tensor of this shape whose numbers lie so; ``in_order`` turned round."""
-    if len(shape) != _KERNEL:
+    if len(shape) != _KERNEL or numbers.nbytes > _MOST:
         return numbers.view(shape)
     out, channels, height, width = shape
     return numbers.view(out, height, width, channels).permute(0, 3, 1, 2)
 
 
 def _turned(tensor: Tensor) -> Tensor:
-    return tensor.permute(0, 2, 3, 1) if tensor.ndim == _KERNEL else tensor
+    return tensor.permute(0, 2, 3, 1) if tensor.ndim == _KERNEL and tensor.nbytes <= _MOST else tensor
 
 
 def _flat(tensors: list[Tensor]) -> Tensor:
