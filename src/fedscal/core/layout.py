@@ -3,7 +3,7 @@
 A run is what is best handled as one: tensors of one type, together 1 MB at most. Parameters come first, then
 means, variances and counters, each in the order of their names, so that what is computed of a run depends on
 no model's order. Small kernels of convolutions lie as networks here compute with them, the channels last: to
-turn them round takes longer than to copy them. Large ones lie as files have them: to write them needs no copy.
+turn them round takes longer than to copy them. Large ones lie as files have them: to write one needs no copy.
 """
 
 from __future__ import annotations
