@@ -132,6 +132,13 @@ def test_kernels_of_a_convolution_lie_with_their_channels_last_and_are_copied_as
     assert FlatModel.copy_of({"kernels": turned})["kernels"].stride() == turned.stride()
 
 
+def test_how_a_kernel_lies_does_not_depend_on_its_type() -> None:
+    kernels = torch.arange(2**18).reshape(2**14, 4, 2, 2)
+    lies = [in_order(kernels.to(dtype)).long() for dtype in DTYPES]
+    assert lies[0].equal(lies[1])
+    assert lies[1].equal(lies[2])
+
+
 def test_a_kernel_too_large_for_a_run_lies_as_in_a_file() -> None:
     kernels = torch.randn(2**17, 1, 3, 3).to(memory_format=torch.channels_last).expand(-1, 2, -1, -1)
     kept = FlatModel.copy_of({"kernels": kernels})["kernels"]

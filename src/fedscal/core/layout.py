@@ -26,8 +26,8 @@ Run = tuple[str, ...]
 _MOST = 2**20
 """Bytes of small tensors in a run."""
 _Kinds: TypeAlias = "tuple[tuple[str, torch.Size, torch.dtype], ...]"
-_KERNEL = 4
-"""Dimensions of a convolution's kernels: out, channels, height, width."""
+_KERNEL, _SMALL = 4, 2**18
+"""Dimensions of a convolution's kernels: out, channels, height, width; and the numbers of small ones."""
 COUNTER = "num_batches_tracked"
 """What BatchNorm calls the number of batches that it has seen."""
 
@@ -216,14 +216,19 @@ def in_order(tensor: Tensor) -> Tensor:
 
 def in_shape(numbers: Tensor, shape: torch.Size) -> Tensor:
     """Return the tensor of this shape whose numbers lie so; ``in_order`` turned round."""
-    if len(shape) != _KERNEL or numbers.nbytes > _MOST:
+    if not _turns(shape):
         return numbers.view(shape)
     out, channels, height, width = shape
     return numbers.view(out, height, width, channels).permute(0, 3, 1, 2)
 
 
 def _turned(tensor: Tensor) -> Tensor:
-    return tensor.permute(0, 2, 3, 1) if tensor.ndim == _KERNEL and tensor.nbytes <= _MOST else tensor
+    return tensor.permute(0, 2, 3, 1) if _turns(tensor.shape) else tensor
+
+
+def _turns(shape: torch.Size) -> bool:
+    """Whether tensors of a shape lie with their channels last, whatever their type: models are compared."""
+    return len(shape) == _KERNEL and shape.numel() <= _SMALL
 
 
 def _flat(tensors: list[Tensor]) -> Tensor:
